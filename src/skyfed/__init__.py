@@ -1,0 +1,3 @@
+"""Online federated learning on aerial vehicles."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,62 @@
+"""From settings to the true field of every vehicle."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skyfed.errors import BadInputError
+from skyfed.field.mixture import Mixture, draw_mixture
+from skyfed.field.psi import basis_curves, class_distribution
+from skyfed.field.settings import FieldSettings
+from skyfed.field.survey import Survey, read_survey
+from skyfed.records import Floats
+from skyfed.rng import stream
+
+
+@dataclass(frozen=True)
+class Field:
+    """What is true for the whole fleet: a mixture a vehicle and psi (U, C, T)."""
+
+    mixtures: tuple[Mixture, ...]
+    psi: Floats
+
+
+def build_field(settings: FieldSettings, vehicles: int, rounds: int, seed: int) -> Field:
+    """Draw every vehicle's mixture and psi, or take them from the user's files."""
+    files = [settings.file] if isinstance(settings.file, str) else settings.file or []
+    survey = read_survey(files, vehicles, settings.classes, rounds)
+    mixtures = tuple(_mixture(settings, survey, u, seed) for u in range(vehicles))
+    if survey.psi is not None:
+        return Field(mixtures, survey.psi)
+    curves = basis_curves(settings.bases, rounds)
+    projections = _projections(settings, vehicles, seed)
+    return Field(mixtures, np.stack([class_distribution(projection, curves) for projection in projections]))
+
+
+def _mixture(settings: FieldSettings, survey: Survey, vehicle: int, seed: int) -> Mixture:
+    classes = settings.classes
+    weights = np.ones(classes) if isinstance(settings.weights, str) else np.asarray(settings.weights)
+    if survey.weights is not None:
+        weights = survey.weights[vehicle]
+    if survey.centres is not None and survey.deviations is not None:
+        return Mixture(survey.centres[vehicle], survey.deviations[vehicle], weights / weights.sum())
+    rng = stream(seed, "mixture", vehicle=vehicle)
+    return draw_mixture(classes, settings.region, settings.radii, settings.zeta, weights, rng)
+
+
+def _projections(settings: FieldSettings, vehicles: int, seed: int) -> Floats:
+    shape = (settings.classes, len(settings.bases))
+    given = settings.projection
+    if isinstance(given, list):
+        try:
+            matrix = np.asarray(given, np.float64)
+        except ValueError:
+            raise BadInputError("field.projection: rows differ in length") from None
+        if matrix.shape not in (shape, (vehicles, *shape)):
+            raise BadInputError(
+                f"field.projection has shape {matrix.shape}; allowed: {shape} (classes, bases) or {(vehicles, *shape)}"
+            )
+        return np.broadcast_to(matrix, (vehicles, *shape))
+    scale = 1.0 if given == "random" else float(given)
+    draws = [stream(seed, "projection", vehicle=u).standard_normal(shape) for u in range(vehicles)]
+    return scale * np.stack(draws)

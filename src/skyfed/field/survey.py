@@ -1,0 +1,146 @@
+"""A field of the user's own: centres, sample positions or psi from CSV and NPZ files.
+
+CSV, with a header; which kind it is follows from the columns (`vehicle` is optional everywhere, all share it without):
+  clusters   class, x, y, deviation [, weight]     one row a class
+  samples    class, x, y                           one row a picture; clusters are then fitted by moments
+  psi        round, class, psi                     one row a round and class; columns are normalised
+NPZ: any of `centres` (C,2)|(U,C,2), `deviations` (C,)|(U,C), `weights` (C,)|(U,C), `psi` (C,T)|(U,C,T).
+"""
+
+import csv
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+from skyfed.errors import BadInputError
+from skyfed.field.fit import fit_moments
+from skyfed.records import Floats
+
+_NUMBERS = {"vehicle", "class", "round", "x", "y", "deviation", "weight", "psi"}
+_WHOLE = {"vehicle", "class", "round"}
+
+
+@dataclass
+class Survey:
+    """What was found in the files, each already shaped for the whole fleet; None where nothing was given."""
+
+    centres: Floats | None = None
+    deviations: Floats | None = None
+    weights: Floats | None = None
+    psi: Floats | None = None
+
+
+def read_survey(paths: Iterable[str], vehicles: int, classes: int, rounds: int) -> Survey:
+    """Read the files in order; a later one overrides an earlier one. Raises BadInputError with file and line."""
+    survey = Survey()
+    for name in paths:
+        path = Path(name)
+        try:
+            part = _read_npz(path) if path.suffix == ".npz" else _read_csv(path, vehicles, classes, rounds)
+        except OSError as error:
+            raise BadInputError(f"field.file = {name!r}: {error.strerror or error}") from None
+        except ValueError as error:
+            raise BadInputError(f"field.file = {name!r}: {error}") from None
+        wanted = {"centres": (classes, 2), "deviations": (classes,), "weights": (classes,), "psi": (classes, rounds)}
+        for key, array in part.items():
+            setattr(survey, key, _shaped(name, key, array, vehicles, wanted[key]))
+    if (survey.centres is None) != (survey.deviations is None):
+        raise BadInputError("field.file: centres and deviations come together; one of them is missing")
+    return survey
+
+
+def _shaped(name: str, key: str, array: Floats, vehicles: int, shape: tuple[int, ...]) -> Floats:
+    where = f"field.file = {name!r}: {key}"
+    if array.shape not in (shape, (vehicles, *shape)):
+        raise BadInputError(f"{where} has shape {array.shape}; allowed: {shape} or {(vehicles, *shape)}")
+    if not np.isfinite(array).all():
+        raise BadInputError(f"{where} holds a number that is not finite")
+    if key in ("deviations", "weights") and (array <= 0).any():
+        raise BadInputError(f"{where} must be above 0")
+    full = np.array(np.broadcast_to(array, (vehicles, *shape)))
+    if key == "weights":
+        full /= full.sum(axis=1, keepdims=True)
+    if key == "psi":
+        total = full.sum(axis=1, keepdims=True)
+        if (full < 0).any() or (total <= 0).any():
+            raise BadInputError(f"{where} must be 0 or more, and above 0 for some class in every round")
+        full /= total
+    return full
+
+
+def _read_npz(path: Path) -> dict[str, Floats]:
+    known = [field.name for field in fields(Survey)]
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            unknown = sorted(set(archive.files) - set(known))
+            if unknown:
+                raise ValueError(f"unknown array {unknown[0]!r}; allowed: {', '.join(known)}")
+            return {key: np.asarray(archive[key], np.float64) for key in archive.files}
+    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        raise ValueError(f"not an NPZ archive ({error})") from None
+
+
+def _read_csv(path: Path, vehicles: int, classes: int, rounds: int) -> dict[str, Floats]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        columns = {column.strip().lower() for column in reader.fieldnames or []}
+        if not columns <= _NUMBERS:
+            raise ValueError(f"unknown column {sorted(columns - _NUMBERS)[0]!r}; allowed: {', '.join(sorted(_NUMBERS))}")
+        kinds = {"psi": {"round", "class", "psi"}, "clusters": {"class", "x", "y", "deviation"}, "samples": {"class", "x", "y"}}
+        kind = next((kind for kind, needed in kinds.items() if needed <= columns), None)
+        if kind is None:
+            raise ValueError(f"columns {', '.join(sorted(columns)) or 'none'}; allowed: " + "; or ".join(
+                ", ".join(sorted(needed)) for needed in kinds.values()))  # fmt: skip
+        top = {"vehicle": vehicles, "class": classes, "round": rounds}
+        rows: list[dict[str, float]] = []
+        for line, raw in enumerate(reader, start=2):
+            rows.append(_numbers(raw, line, top))
+    if not rows:
+        raise ValueError("no rows")
+    table = {column: np.array([row[column] for row in rows]) for column in columns}
+    fleet = vehicles if "vehicle" in columns else 1
+    vehicle = table.get("vehicle", np.zeros(len(rows))).astype(int)
+    label = table["class"].astype(int)
+    if kind == "psi":
+        psi = np.full((fleet, classes, rounds), np.nan)
+        psi[vehicle, label, table["round"].astype(int)] = table["psi"]
+        missing = np.argwhere(np.isnan(psi))
+        if len(missing):
+            raise ValueError(f"no psi for vehicle {missing[0][0]}, class {missing[0][1]}, round {missing[0][2]}")
+        return {"psi": psi if "vehicle" in columns else psi[0]}
+    places = np.stack([table["x"], table["y"]], axis=1)
+    found: dict[str, Floats] = {}
+    if kind == "clusters":
+        found["centres"] = np.full((fleet, classes, 2), np.nan)
+        found["centres"][vehicle, label] = places
+        for column, key in (("deviation", "deviations"), ("weight", "weights")):
+            if column in columns:
+                found[key] = np.full((fleet, classes), np.nan)
+                found[key][vehicle, label] = table[column]
+        missing = np.argwhere(np.isnan(found["centres"]).any(axis=2))
+        if len(missing):
+            raise ValueError(f"no row for vehicle {missing[0][0]}, class {missing[0][1]}")
+    else:
+        fits = [fit_moments(places[vehicle == u], label[vehicle == u], classes) for u in range(fleet)]
+        found = {key: np.stack([getattr(fit, key) for fit in fits]) for key in ("centres", "deviations", "weights")}
+    return found if "vehicle" in columns else {key: array[0] for key, array in found.items()}
+
+
+def _numbers(raw: dict[str, str], line: int, top: dict[str, int]) -> dict[str, float]:
+    row: dict[str, float] = {}
+    for column, text in raw.items():
+        if column is None:
+            raise ValueError(f"line {line}: more cells than columns")
+        key = column.strip().lower()
+        try:
+            row[key] = float(text)
+        except (TypeError, ValueError):
+            raise ValueError(f"line {line}: {key} = {text!r} is not a number") from None
+        if not np.isfinite(row[key]):
+            raise ValueError(f"line {line}: {key} = {text!r} is not finite")
+        if key in _WHOLE and not (row[key].is_integer() and 0 <= row[key] < top[key]):
+            raise ValueError(f"line {line}: {key} = {text!r}; allowed: whole numbers 0 to {top[key] - 1}")
+    return row

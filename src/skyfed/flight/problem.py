@@ -1,0 +1,156 @@
+"""The flight problem of one vehicle: its data and its constraints C1-C6 (Eq. 4)."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from skyfed.errors import BadInputError
+from skyfed.records import IDLE, Floats, Ints
+
+Windows = Literal["paper", "rolling"]
+Count = Annotated[int, Field(ge=0)]
+
+
+class ScaSettings(BaseModel):
+    """How Algorithm 1 is run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    iterations: int = Field(10, ge=1, description="J, most iterations")
+    precision: float = Field(1e-3, gt=0, description="varpi: stop when the objective changes by less, nats")
+    start: Literal["random", "circle", "greedy"] = Field("random", description="initial points q^{t,0}")
+    sides: int = Field(8, ge=3, le=64, description="sides of the polygon inscribed in a disc (open solvers)")
+    solver: Literal["auto", "highs", "mosek"] = Field("auto", description="auto: MOSEK with a licence, else HiGHS")
+    seconds: float = Field(60.0, gt=0, description="most seconds for one iteration's solver call")
+
+
+class FlightSettings(BaseModel):
+    """The flight problem and the planner."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: Literal["exact", "sca", "greedy", "random", "hover", "scip"] = Field("exact", description="the planner")
+    dmin: float = Field(5.0, ge=0, allow_inf_nan=False, description="least distance between two rounds' positions, m (C6)")
+    imax: Count | list[Count] | list[list[Count]] | list[list[list[Count]]] = Field(
+        2, description="most visits of a class in a window (C5); an array broadcasts to (vehicles, classes, windows)"
+    )
+    vmax: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(None, description="most metres a round; none = no limit")
+    windows: Windows = Field("paper", description="C5's windows: as printed, or every C consecutive rounds")
+    epsilon: float = Field(1e-6, gt=0, le=1, description="epsilon_tol inside the logarithm (Eq. 4)")
+    field: Literal["estimated", "true"] = Field("estimated", description="the discs that are planned on")
+    placement: Literal["sensing", "anywhere"] = Field(
+        "sensing", description="where inside a disc: for most samples, or anywhere at random (exact, greedy, random, hover)"
+    )
+    hold: float = Field(10.0, ge=0, allow_inf_nan=False, description="seconds a vehicle holds at a waypoint (exported plans)")
+    sca: ScaSettings = ScaSettings()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One vehicle's flight problem.
+
+    centres       (C, 2) m            mu_{u,c}
+    radii         (C,) m              zeta * lambda_{u,c}
+    psi           (C, T)              psi_{u,c}^t
+    imax          (C, W) whole        I_max, one column a window
+    dmin, vmax    m                   least and most distance between two rounds; vmax is infinite where not limited
+    windows       "paper" | "rolling" which rounds a window of C5 holds
+    epsilon                           epsilon_tol
+    region        (width, height) m   idle vehicles stay inside where they can; not a constraint of the paper
+    decay_length  m                   how fast sensing fades with distance; used only to choose positions inside discs
+    """
+
+    centres: Floats
+    radii: Floats
+    psi: Floats
+    imax: Ints
+    dmin: float = 5.0
+    vmax: float = np.inf
+    windows: Windows = "paper"
+    epsilon: float = 1e-6
+    region: tuple[float, float] = (1000.0, 1000.0)
+    decay_length: float = 50.0
+
+    def __post_init__(self) -> None:
+        C, T = self.psi.shape
+        checks = [
+            (T >= 1 and C >= 1, "psi needs at least one class and one round"),
+            (self.centres.shape == (C, 2), f"centres have shape {self.centres.shape}; allowed: {(C, 2)}"),
+            (self.radii.shape == (C,), f"radii have shape {self.radii.shape}; allowed: {(C,)}"),
+            (bool(np.isfinite(self.centres).all()), "centres must be finite"),
+            (bool((np.isfinite(self.radii) & (self.radii > 0)).all()), "radii must be above 0 and finite"),
+            (bool((np.isfinite(self.psi) & (self.psi >= 0)).all()), "psi must be 0 or more and finite"),
+            (self.dmin >= 0 and self.vmax > 0, "dmin must be 0 or more, vmax above 0"),
+            (self.vmax >= self.dmin, f"vmax = {self.vmax} is below dmin = {self.dmin}: the vehicle could not move"),
+            (self.epsilon > 0, "epsilon must be above 0"),
+        ]
+        for holds, message in checks:
+            if not holds:
+                raise BadInputError(f"flight problem: {message}")
+        wanted = (C, len(window_spans(C, T, self.windows)))
+        if self.imax.shape != wanted:
+            raise BadInputError(f"flight problem: imax has shape {self.imax.shape}; allowed: {wanted} (classes, windows)")
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        return int(self.psi.shape[0])
+
+    @property
+    def rounds(self) -> int:
+        """T."""
+        return int(self.psi.shape[1])
+
+    @property
+    def spans(self) -> Ints:
+        """First round and one past the last of every window; (W, 2)."""
+        return window_spans(self.classes, self.rounds, self.windows)
+
+    def collected(self, association: Ints) -> Floats:
+        """Sum over time of I * psi, a class; (C,)."""
+        rounds = np.flatnonzero(association != IDLE)
+        labels = association[rounds]
+        return np.bincount(labels, self.psi[labels, rounds], self.classes)
+
+    def objective(self, association: Ints) -> float:
+        """Objective of an association, nats (Eq. 4)."""
+        return float(np.log(self.collected(association) + self.epsilon).sum())
+
+
+def window_spans(classes: int, rounds: int, windows: Windows) -> Ints:
+    """Rounds of C5's windows as [first, stop); (W, 2).
+
+    paper    t1 with (t1 + 1) mod C = 0, rounds t1..t1+C: C+1 rounds, neighbours share one, the first C-1 are free
+    rolling  every C consecutive rounds
+    """
+    if windows == "paper":
+        first = np.arange(classes - 1, rounds, classes)
+        stop = np.minimum(first + classes + 1, rounds)
+    else:
+        first = np.arange(max(1, rounds - classes + 1))
+        stop = np.minimum(first + classes, rounds)
+    return np.stack([first, stop], axis=1).astype(np.int64)
+
+
+def spread_imax(imax: Any, vehicles: int, classes: int, windows: int) -> Ints:
+    """Broadcast a number or nested list to (vehicles, classes, windows) by numpy's rule."""
+    shape = (vehicles, classes, windows)
+    try:
+        array = np.asarray(imax, np.int64)
+        return np.array(np.broadcast_to(array, shape))
+    except ValueError:
+        given = np.shape(imax) if _regular(imax) else "uneven rows"
+        raise BadInputError(
+            f"flight.imax: {given} does not broadcast to {shape}; allowed: a number, or an array that broadcasts to "
+            "(vehicles, classes, windows)"
+        ) from None
+
+
+def _regular(nested: Any) -> bool:
+    try:
+        np.asarray(nested, np.int64)
+    except ValueError:
+        return False
+    return True

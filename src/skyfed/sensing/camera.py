@@ -1,0 +1,19 @@
+"""The onboard camera: what a vehicle sees of the ground from its altitude."""
+
+import math
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class SensorSettings(BaseModel):
+    """A camera that looks straight down."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    altitude: float = Field(50.0, gt=0, allow_inf_nan=False, description="h, height above ground, m")
+    fov: float = Field(30.0, gt=0, lt=90, description="theta, half the opening angle, degrees (as in 2 h tan(theta))")
+
+
+def footprint_side(altitude: float, fov: float) -> float:
+    """Side of the square of ground in view, m: 2 h tan(theta)."""
+    return 2 * altitude * math.tan(math.radians(fov))
