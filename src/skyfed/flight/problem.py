@@ -48,6 +48,22 @@ class FlightSettings(BaseModel):
 
 
 @dataclass(frozen=True)
+class Options:
+    """What a planner may be told besides the problem; every method reads the parts it knows.
+
+    seed, vehicle  key of the random streams (starts of `sca`, draws of `random`, positions "anywhere")
+    placement      where inside a disc a vehicle flies: for most samples, or anywhere
+    seconds        a safety limit on one solver call, wall seconds; a plan that hits it says so in its note
+    """
+
+    seed: int = 0
+    vehicle: int = 0
+    placement: Literal["sensing", "anywhere"] = "sensing"
+    seconds: float = 300.0
+    sca: ScaSettings = ScaSettings()
+
+
+@dataclass(frozen=True)
 class Problem:
     """One vehicle's flight problem.
 

@@ -1,0 +1,113 @@
+"""Geometry of the discs: where a vehicle may fly while it is associated with a class (C2, C3, C4 together).
+
+Over disc c and over no other: the disc less the open interiors of all others. The overlap of two discs is
+forbidden ground, since both indicators would have to be 1.
+"""
+
+import numpy as np
+
+from skyfed.flight.problem import Problem
+from skyfed.records import Floats
+
+_RIM = 360  # directions in which a rim is sampled
+_SLACK = 1e-9  # m: a point computed to lie on a circle may miss it by rounding
+
+
+def neighbours(problem: Problem, c: int) -> list[int]:
+    """Discs whose closed area meets that of c."""
+    apart = np.hypot(*(problem.centres - problem.centres[c]).T) - problem.radii - problem.radii[c]
+    return [int(k) for k in np.flatnonzero(apart <= _SLACK) if k != c]
+
+
+def allowed(problem: Problem, c: int, points: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Tell which points (n, 2) lie over disc c and over no other."""
+    inside = np.hypot(*(points - problem.centres[c]).T) <= problem.radii[c] + _SLACK
+    for k in neighbours(problem, c):
+        inside &= np.hypot(*(points - problem.centres[k]).T) >= problem.radii[k] - _SLACK
+    return inside
+
+
+def outside_all(problem: Problem, points: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Tell which points (n, 2) lie over no disc: where a vehicle may be in a round without association."""
+    free = np.ones(len(points), bool)
+    for centre, radius in zip(problem.centres, problem.radii, strict=True):
+        free &= np.hypot(*(points - centre).T) >= radius
+    return free
+
+
+def circle(centre: Floats, radius: float, directions: int, phase: float = 0.0) -> Floats:
+    """Points on a circle, evenly spread; (directions, 2)."""
+    angle = phase + 2 * np.pi * np.arange(directions) / directions
+    return np.asarray(centre + radius * np.stack([np.cos(angle), np.sin(angle)], axis=1))
+
+
+def crossings(centre_a: Floats, radius_a: float, centre_b: Floats, radius_b: float) -> Floats:
+    """Points where two circles meet; (0 or 2, 2)."""
+    way = centre_b - centre_a
+    distance = float(np.hypot(*way))
+    if distance == 0 or distance > radius_a + radius_b or distance < abs(radius_a - radius_b):
+        return np.empty((0, 2))
+    along = (distance**2 + radius_a**2 - radius_b**2) / (2 * distance)
+    across = np.sqrt(max(0.0, radius_a**2 - along**2))
+    unit = way / distance
+    normal = np.array([-unit[1], unit[0]])
+    return np.stack([centre_a + along * unit + across * normal, centre_a + along * unit - across * normal])
+
+
+def corners(problem: Problem, c: int) -> Floats:
+    """Allowed points where the rim of c or of a neighbour meets the rim of another neighbour."""
+    rims = [c, *neighbours(problem, c)]
+    points = [
+        crossings(problem.centres[a], problem.radii[a], problem.centres[b], problem.radii[b])
+        for i, a in enumerate(rims)
+        for b in rims[i + 1 :]
+    ]
+    found = np.concatenate([np.empty((0, 2)), *points])
+    return found[allowed(problem, c, found)]
+
+
+def extremes(problem: Problem, c: int) -> Floats:
+    """Allowed points of the rim and the corners; empty exactly when class c can never be sensed.
+
+    Farthest points of the allowed area lie among the free arcs of the rim and the corners, because the other
+    discs' arcs bulge inwards.
+    """
+    rim = circle(problem.centres[c], problem.radii[c], _RIM)
+    return np.concatenate([rim[allowed(problem, c, rim)], corners(problem, c)])
+
+
+def anchor(problem: Problem, c: int) -> Floats | None:
+    """Return the allowed point nearest to the centre of c, None if there is none."""
+    centre = problem.centres[c]
+    onto = []
+    for k in neighbours(problem, c):
+        way = centre - problem.centres[k]
+        distance = float(np.hypot(*way))
+        unit = way / distance if distance > 0 else np.array([1.0, 0.0])
+        onto.append(problem.centres[k] + problem.radii[k] * unit)
+    options = np.concatenate([centre[None], np.asarray(onto).reshape(-1, 2), extremes(problem, c)])
+    options = options[allowed(problem, c, options)]
+    if not len(options):
+        return None
+    return np.asarray(options[np.hypot(*(options - centre).T).argmin()])
+
+
+def impossible_steps(problem: Problem) -> list[tuple[int, int]]:
+    """Pairs (a, b) that no two consecutive rounds can visit, because no allowed points lie dmin apart (C6).
+
+    Proven: the sampled farthest distance is raised by half the sampling step of each rim.
+    """
+    if problem.dmin == 0:
+        return []
+    small = np.flatnonzero(problem.radii < problem.dmin)
+    sets = {int(c): extremes(problem, c) for c in range(problem.classes) if neighbours(problem, c) or c in small}
+    found = []
+    for a, points in sets.items():
+        for b, others in sets.items():
+            if not len(points) or not len(others):
+                continue
+            far = np.hypot(*(points[:, None] - others[None]).transpose(2, 0, 1)).max()
+            slack = (problem.radii[a] + problem.radii[b]) * np.pi / _RIM
+            if far + slack < problem.dmin:
+                found.append((a, b))
+    return found

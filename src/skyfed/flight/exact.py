@@ -1,0 +1,115 @@
+"""The default planner: flights proven to be near the best, on open solvers (Eq. 4)."""
+
+import time
+
+import numpy as np
+
+from skyfed.flight.association import AssociationModel
+from skyfed.flight.discs import anchor
+from skyfed.flight.place import PlacementError, place
+from skyfed.flight.pricing import Mixture, dive
+from skyfed.flight.problem import Options, Problem
+from skyfed.flight.travel import flyable_network, optimistic_network
+from skyfed.flight.walks import Walk, WalkSearch
+from skyfed.errors import InfeasibleError
+from skyfed.records import Floats, Ints, Plan
+from skyfed.rng import stream
+
+_PATTERNS = 30  # runs of visits that cannot be placed, forbidden one by one
+_BOUND_STEPS, _BOUND_GAP = 300, 5e-3  # nats: how well the speed-limited bound is worked out
+_DIVE_STEPS, _DIVE_GAP = 8, 0.02
+_WORK = 4e8  # links looked at by all dives of one vehicle, about 10 CPU seconds
+_GOOD = 0.002  # geometric-mean loss per class at which diving ends
+
+
+def solve(problem: Problem, options: Options) -> Plan:
+    """Plan one vehicle's flight with a proven bound on the best objective."""
+    begin = time.process_time()
+    if not any(anchor(problem, c) is not None for c in range(problem.classes)):
+        raise InfeasibleError("every disc is covered by others: no class can be sensed")
+    solver = _unlimited if _never_binds(problem) else _speed_limited
+    association, positions, bound, note = solver(problem, options)
+    objective = problem.objective(association)
+    return Plan(
+        positions, association, objective, max(bound, objective), time.process_time() - begin, "exact", note
+    )
+
+
+def _never_binds(problem: Problem) -> bool:
+    """Tell whether any two points of discs lie within vmax, so that the speed limit cannot matter."""
+    apart = np.hypot(*(problem.centres[:, None] - problem.centres[None]).transpose(2, 0, 1))
+    return bool((apart + problem.radii[:, None] + problem.radii[None]).max() <= problem.vmax)
+
+
+def _unlimited(problem: Problem, options: Options) -> tuple[Ints, Floats, float, str]:
+    """Associate first, then place; runs of visits that cannot be placed are forbidden and the search repeated.
+
+    The bound is the first one, before anything was forbidden that is not proven impossible.
+    """
+    model = AssociationModel(problem, options.seconds)
+    rng = stream(options.seed, "placement", vehicle=options.vehicle)
+    bound = np.inf
+    for attempt in range(_PATTERNS):
+        found = model.solve()
+        if attempt == 0:
+            bound = found.bound
+        try:
+            positions = place(problem, found.association, options.placement, rng)
+        except PlacementError as error:
+            first = error.rounds[0]
+            model.forbid(tuple((t - first, int(found.association[t])) for t in error.rounds))
+            continue
+        return found.association, positions, bound, found.note
+    raise InfeasibleError(f"no positions were found for the best {_PATTERNS} associations")
+
+
+def _speed_limited(problem: Problem, options: Options) -> tuple[Ints, Floats, float, str]:
+    """Prove a bound on the optimistic network, find plans on the flyable one, place and keep the best."""
+    bound = Mixture(
+        problem, WalkSearch(problem, optimistic_network(problem)), lambda association, walk: None, options.seconds
+    ).generate(_BOUND_STEPS, _BOUND_GAP)
+    search = WalkSearch(problem, flyable_network(problem))
+    best = _BestFlight(problem, search)
+    mixture = Mixture(problem, search, best.offer, options.seconds)
+    mixture.generate(_BOUND_STEPS, _BOUND_GAP)
+    work, dives = search.work, 0
+    while search.work - work < _WORK and -np.expm1((best.value - bound) / problem.classes) > _GOOD:
+        rng = None if dives == 0 else stream(options.seed, "dive", round=dives, vehicle=options.vehicle)
+        dive(mixture, rng, _DIVE_STEPS, _DIVE_GAP, enough=lambda proven: proven <= best.value + 1e-9)
+        mixture.restart()
+        dives += 1
+    if best.association is None:
+        raise InfeasibleError(f"no flight within vmax = {problem.vmax:g} m a round was found")
+    positions = best.positions
+    if options.placement == "anywhere":
+        rng = stream(options.seed, "placement", vehicle=options.vehicle)
+        try:
+            positions = place(problem, best.association, "anywhere", rng)
+        except PlacementError:
+            return best.association, positions, bound, "placed for sensing: nothing else was found"
+    return best.association, positions, bound, ""
+
+
+class _BestFlight:
+    """The best walk so far that could be placed."""
+
+    def __init__(self, problem: Problem, search: WalkSearch) -> None:
+        self._problem, self._search = problem, search
+        self.value = -np.inf
+        self.association: Ints | None = None
+        self.positions: Floats = np.empty(0)
+        self._failed: set[bytes] = set()
+
+    def offer(self, association: Ints, walk: Walk) -> None:
+        value = self._problem.objective(association)
+        if value <= self.value + 1e-12 or association.tobytes() in self._failed:
+            return
+        hint = np.full((self._problem.rounds, 2), np.nan)
+        for t, point in walk:
+            hint[t] = self._search.network.points[point]
+        try:
+            self.positions = place(self._problem, association, hint=hint)
+        except PlacementError:
+            self._failed.add(association.tobytes())
+            return
+        self.value, self.association = value, association

@@ -1,0 +1,93 @@
+"""The flights of a whole fleet: what plan.npz holds."""
+
+import io
+import zipfile
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skyfed.errors import BadInputError
+from skyfed.records import IDLE, Floats, Ints
+
+
+@dataclass(frozen=True)
+class FleetPlan:
+    """Every vehicle's plan with the problem it solves; lengths in metres, station at (0, 0).
+
+    positions (U,T,2), association (U,T) with -1 for none; centres (U,C,2) and radii (U,C) the planner used,
+    true_centres and true_radii what they really are; psi (U,C,T); imax (U,C,W); objective, bound, seconds (U,)
+    in nats, nats and measured CPU seconds; note (U,) is empty or says what happened instead.
+    """
+
+    positions: Floats
+    association: Ints
+    centres: Floats
+    radii: Floats
+    true_centres: Floats
+    true_radii: Floats
+    psi: Floats
+    imax: Ints
+    dmin: Floats
+    vmax: Floats
+    epsilon: Floats
+    region: Floats
+    windows: NDArray[np.str_]
+    method: NDArray[np.str_]
+    objective: Floats
+    bound: Floats
+    seconds: Floats
+    note: NDArray[np.str_]
+
+    @property
+    def vehicles(self) -> int:
+        """U."""
+        return int(self.association.shape[0])
+
+    @property
+    def rounds(self) -> int:
+        """T."""
+        return int(self.association.shape[1])
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        return int(self.radii.shape[1])
+
+    @property
+    def gap(self) -> Floats:
+        """Distance to the proven bound a vehicle, nats."""
+        return np.maximum(0.0, self.bound - self.objective)
+
+    @property
+    def loss(self) -> Floats:
+        """Geometric-mean loss per class against the bound, 0..1."""
+        return np.asarray(-np.expm1(-self.gap / self.classes))
+
+    def to_bytes(self) -> bytes:
+        """Pack as an NPZ archive without objects."""
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **{field.name: getattr(self, field.name) for field in fields(self)})
+        return buffer.getvalue()
+
+
+def load_fleet_plan(path: Path) -> FleetPlan:
+    """Read plan.npz; raises BadInputError when it is not one."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return FleetPlan(**{field.name: archive[field.name] for field in fields(FleetPlan)})
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        raise BadInputError(f"{path}: not a plan ({error})") from None
+
+
+def age_of_information(association: Ints, classes: int) -> Ints:
+    """Rounds since each class was last visited, counted from the start before the first visit; (C, T)."""
+    age = np.empty((classes, len(association)), np.int64)
+    now = np.zeros(classes, np.int64)
+    for t, label in enumerate(association):
+        now += 1
+        if label != IDLE:
+            now[label] = 0
+        age[:, t] = now
+    return age

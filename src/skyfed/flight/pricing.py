@@ -1,0 +1,143 @@
+"""Best flights under a speed limit by column generation: a proven bound, and a plan found by diving.
+
+The relaxation mixes walks: maximise sum_c log(sum_w x_w y_w[c] + eps) with sum_w x_w <= 1 and C5 on average. Its dual
+prices a visit; `WalkSearch` finds the walk of most worth at these prices, which is a proven bound for any prices and
+a new column. Diving fixes visits that the mixture agrees on, one after the other, until a single walk is left.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from skyfed.flight.milp import INFINITY, Model
+from skyfed.flight.problem import Problem
+from skyfed.flight.walks import Walk, WalkSearch
+from skyfed.records import IDLE, Floats, Ints
+
+_FIXED = 30.0  # nats a fixed visit is worth: more than any walk could gain by skipping it
+_SMOOTHING = 0.8  # how much of the best prices so far stays in the next (Wentges)
+_TANGENTS = 40
+
+Offer = Callable[[Ints, Walk], None]
+
+
+class Mixture:
+    """The master problem over the walks found so far."""
+
+    def __init__(self, problem: Problem, search: WalkSearch, offer: Offer, seconds: float) -> None:
+        """Let `offer` see every walk that meets C5, as association and walk."""
+        self._problem, self._search, self._offer = problem, search, offer
+        C, T = problem.psi.shape
+        spans, rounds = problem.spans, np.arange(T)
+        self._member = ((rounds >= spans[:, :1]) & (rounds < spans[:, 1:])).astype(np.float64)  # (W, T)
+        self._visits: list[Floats] = []
+        self.fixed = np.zeros((C, T))
+        level = problem.psi.sum(axis=1) / C + problem.epsilon
+        self._prices = (1 / level, np.zeros(problem.imax.shape))
+        self._model = Model(  # columns y_c, z_c, then one a walk
+            cost=np.concatenate([np.zeros(C), np.ones(C)]), lower=np.concatenate([np.zeros(C), np.full(C, -100.0)]),
+            upper=np.full(2 * C, INFINITY), seconds=seconds,
+        )  # fmt: skip
+        for c in range(C):
+            self._model.add_row([c], [1.0], 0.0)
+        for most in problem.imax.ravel():
+            self._model.add_row([], [], float(most))
+        self._model.add_row([], [], 1.0)
+        for c in range(C):
+            total = max(float(problem.psi[c].sum()), 1e-8)
+            for y in np.geomspace(min(0.01, total / 2), total, _TANGENTS):
+                self._add_tangent(c, y)
+
+    def generate(self, most: int, gap: float) -> float:
+        """Add walks until the bound is within `gap` of the mixture; returns the best proven bound, fixed visits included."""
+        problem = self._problem
+        bound, centre = np.inf, self._prices
+        worth, rent = centre
+        for _ in range(most):
+            pay = worth[:, None] * problem.psi - rent @ self._member + _FIXED * self.fixed
+            value, walk = self._search.best(pay)
+            proven = float((worth * problem.epsilon - 1 - np.log(worth)).sum() + (rent * problem.imax).sum() + value)
+            if proven < bound:
+                bound, centre = proven, (worth, rent)
+            self._add_walk(walk)
+            mixed, next_worth, next_rent = self._mix()
+            if bound - mixed < gap:
+                break
+            worth = centre[0] ** _SMOOTHING * next_worth ** (1 - _SMOOTHING)
+            rent = _SMOOTHING * centre[1] + (1 - _SMOOTHING) * next_rent
+        self._prices = centre
+        return bound - _FIXED * float(self.fixed.sum())
+
+    def agreement(self) -> Floats:
+        """Share of the mixture that visits class c in round t; (C, T)."""
+        share = np.zeros(self._problem.psi.shape)
+        weights = self._model.values[2 * self._problem.classes :]
+        for k in np.flatnonzero(weights > 1e-7):
+            share += weights[k] * self._visits[k]
+        return share
+
+    def fix(self, fixed: Floats) -> None:
+        """Require these visits (C, T) from now on."""
+        self.fixed = fixed
+        for k, visits in enumerate(self._visits):
+            self._model.set_cost(2 * self._problem.classes + k, _FIXED * float((visits * fixed).sum()))
+
+    def restart(self) -> None:
+        """Release all fixed visits and mix anew."""
+        self.fix(np.zeros_like(self.fixed))
+        self._mix()
+
+    def _add_tangent(self, c: int, y: float) -> None:
+        C, eps = self._problem.classes, self._problem.epsilon
+        slope = 1 / (y + eps)
+        self._model.add_row([C + c, c], [1.0, -slope], float(np.log(y + eps)) - slope * y)
+
+    def _add_walk(self, walk: Walk) -> None:
+        problem = self._problem
+        visits = np.zeros(problem.psi.shape)
+        association = np.full(problem.rounds, IDLE)
+        for t, point in walk:
+            association[t] = self._search.network.label[point]
+            visits[association[t], t] = 1.0
+        counts = visits @ self._member.T
+        entries = np.concatenate([-(visits * problem.psi).sum(axis=1), counts.ravel(), [1.0]])
+        rows = np.flatnonzero(entries)
+        self._model.add_column(_FIXED * float((visits * self.fixed).sum()), rows, entries[rows])
+        self._visits.append(visits)
+        if (counts <= problem.imax).all():
+            self._offer(association, walk)
+
+    def _mix(self) -> tuple[float, Floats, Floats]:
+        """Solve over the walks so far; returns the value and the prices of classes and windows."""
+        C, W = self._problem.imax.shape
+        while True:
+            value = self._model.solve()
+            y, z = self._model.values[:C], self._model.values[C : 2 * C]
+            above = (z - np.log(np.maximum(y, 0) + self._problem.epsilon) > 1e-3) & (y > 1e-9)
+            if not above.any():
+                break
+            for c in np.flatnonzero(above):
+                self._add_tangent(int(c), float(y[c]))
+        prices = np.abs(self._model.prices)
+        return value, np.maximum(prices[:C], 1e-6), prices[C : C + C * W].reshape(C, W)
+
+
+def dive(mixture: Mixture, rng: np.random.Generator | None, steps: int, gap: float, enough: Callable[[float], bool]) -> None:
+    """Fix visits the mixture agrees on until one walk is left or `enough` says a bound is not worth following.
+
+    With a generator the first choices are drawn at random, weighted by agreement, so that dives differ.
+    """
+    while True:
+        share = mixture.agreement()
+        fixed = mixture.fixed
+        undecided = np.where(fixed > 0, 0.0, share)
+        if not ((share > 1e-6) & (share < 1 - 1e-6)).any():
+            return
+        agreed = undecided > 0.9
+        if not agreed.any():
+            weight = undecided if rng is None else undecided * rng.random(share.shape) ** 0.5
+            agreed = np.zeros(share.shape, bool)
+            agreed[np.unravel_index(int(weight.argmax()), share.shape)] = True
+        mixture.fix(np.where(agreed, 1.0, fixed))
+        if enough(mixture.generate(steps, gap)):
+            return

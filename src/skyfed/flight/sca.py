@@ -1,0 +1,135 @@
+"""Algorithm 1: successive convexification, as the paper prints it."""
+
+import time
+
+import cvxpy as cp
+import numpy as np
+
+from skyfed.errors import BadInputError, InfeasibleError
+from skyfed.flight.problem import Options, Problem
+from skyfed.flight.sca_model import COINCIDENT, Subproblem, flight_box
+from skyfed.flight.verify import verify
+from skyfed.records import Floats, Plan
+from skyfed.rng import stream
+
+
+def solve(problem: Problem, options: Options) -> Plan:
+    """Linearise C3 and C6 at the last positions, solve over positions and associations, repeat (Alg. 1).
+
+    options.sca holds J (iterations), varpi (precision), the initial points' kind and the solver. h1 and h2 are inner
+    approximations, so every iterate is feasible for the true C3 and C6 even if the initial points are not; each is
+    verified. The last good iterate is the plan. It has no proven bound: the convex subproblem bounds itself only.
+
+    The objective is counted anew from each association. It falls between iterations by no more than the tangents
+    overestimate the logarithms, about 1e-3 nats a class.
+    """
+    began = time.process_time()
+    sca = options.sca
+    rng = stream(options.seed, "sca start", vehicle=options.vehicle)
+    points = start_points(problem, sca.start, rng)
+    angle = rng.uniform(0, 2 * np.pi, problem.rounds)
+    spare = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    subproblem = Subproblem(problem, sca.sides, choose_solver(sca.solver), sca.seconds)
+    plan: Plan | None = None
+    history: list[float] = []
+    notes: list[str] = []
+    for j in range(1, sca.iterations + 1):
+        iterate = subproblem.solve(points, spare)
+        if iterate is None:
+            notes.append(f"iteration {j} found no solution")
+            break
+        value = problem.objective(iterate.association)
+        found = Plan(iterate.positions, iterate.association, value, np.inf, time.process_time() - began, "sca")
+        broken = verify(problem, found)
+        if broken:
+            notes.append(f"iteration {j} does not verify: {broken[0]}")
+            break
+        if iterate.limited:
+            notes.append(f"iteration {j} stopped at the solver's limit")
+        plan, points = found, iterate.positions
+        history.append(value)
+        if j > 1 and abs(history[-1] - history[-2]) < sca.precision:
+            break
+    else:
+        if sca.iterations > 1:
+            notes.append(f"not converged in J = {sca.iterations} iterations")
+    if plan is None:
+        raise InfeasibleError(f"flight.method = 'sca': {'; '.join(notes)}; try another flight.sca.start or seed")
+    seconds = time.process_time() - began
+    return Plan(
+        plan.positions, plan.association, plan.objective, np.inf, seconds, "sca", "; ".join(notes), tuple(history)
+    )
+
+
+def start_points(problem: Problem, kind: str, rng: np.random.Generator) -> Floats:
+    """Return the initial points q^{t,0}, neighbours apart; (T, 2) (Alg. 1).
+
+    random  uniform in the region
+    circle  once around the station, at a quarter of the region's smaller side
+    greedy  the centre of the class with the largest psi among those that C5 still allows
+    """
+    T = problem.rounds
+    if kind == "random":
+        points = rng.uniform(*flight_box(problem), size=(T, 2))
+    elif kind == "circle":
+        angle = 2 * np.pi * np.arange(T) / T
+        points = min(problem.region) / 4 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    else:
+        points = problem.centres[_best_allowed(problem)]
+    points = part_neighbours(points, max(problem.dmin, 1.0), rng)
+    return points if np.isinf(problem.vmax) else slow_down(points, problem.vmax)
+
+
+def _best_allowed(problem: Problem) -> list[int]:
+    """Walk through the rounds and take the largest psi that C5 leaves; where it leaves none, the largest."""
+    left = problem.imax.copy()
+    walk = []
+    for t in range(problem.rounds):
+        windows = (problem.spans[:, 0] <= t) & (t < problem.spans[:, 1])
+        allowed = (left[:, windows] > 0).all(axis=1)
+        best = int(np.argmax(np.where(allowed, problem.psi[:, t], problem.psi[:, t] - 1 - problem.psi.max())))
+        left[best, windows] -= 1
+        walk.append(best)
+    return walk
+
+
+def part_neighbours(points: Floats, step: float, rng: np.random.Generator) -> Floats:
+    """Move a point that lies on its predecessor by `step` metres in a random direction: h2 needs a direction there."""
+    parted = points.copy()
+    for t in range(1, len(parted)):
+        if np.hypot(*(parted[t] - parted[t - 1])) < COINCIDENT:
+            angle = rng.uniform(0, 2 * np.pi)
+            parted[t] = parted[t - 1] + step * np.array([np.cos(angle), np.sin(angle)])
+    return parted
+
+
+def slow_down(points: Floats, vmax: float) -> Floats:
+    """Fly towards each point in turn, at most nine tenths of vmax a round: inscribed polygons leave no more."""
+    slow = points.copy()
+    for t in range(1, len(slow)):
+        step = points[t] - slow[t - 1]
+        slow[t] = slow[t - 1] + step * min(1.0, 0.9 * vmax / max(np.hypot(*step), COINCIDENT))
+    return slow
+
+
+def choose_solver(wanted: str) -> str:
+    """Return CVXPY's name of the solver: MOSEK where it is asked for or automatic and a trial problem solves."""
+    if wanted == "highs":
+        return "HIGHS"
+    if _mosek_works():
+        return "MOSEK"
+    if wanted == "mosek":
+        raise BadInputError(
+            "flight.sca.solver = 'mosek': not installed or no licence; allowed without it: 'auto', 'highs'"
+        )
+    return "HIGHS"
+
+
+def _mosek_works() -> bool:
+    if "MOSEK" not in cp.installed_solvers():
+        return False
+    trial = cp.Variable()
+    try:
+        return bool(np.isfinite(cp.Problem(cp.Minimize(trial), [trial >= 1]).solve(solver="MOSEK")))
+    except cp.SolverError:
+        return False

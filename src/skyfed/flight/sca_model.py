@@ -1,0 +1,222 @@
+"""The convex subproblem of Algorithm 1 in CVXPY, and the linearisations h1 and h2 that it is built around (Eq. 5)."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+
+from skyfed.flight.problem import Problem
+from skyfed.records import IDLE, Floats, Ints
+
+CLEARANCE = 1e-4  # m kept from every rim, so that a solver's tolerance cannot break C2, C3 or C6
+COINCIDENT = 1e-6  # m: below it two points count as one and have no direction between them
+SOLVER_TOLERANCE = 1e-9  # integrality: times the largest big-M, some 1e3 m, it stays far below CLEARANCE
+GAP = 1e-3
+NODES = 1000  # branch-and-bound nodes of one solve; counts, unlike seconds, are the same on every machine
+TANGENT_RATIO = 1.1  # neighbouring tangents of the logarithm; it is overestimated by ln(1.1)^2 / 8 = 1.1e-3 at most
+SMALLEST_AMOUNT = 1e-4  # of psi: no tangent below it, its slope would spoil the solver's scaling
+
+
+def disc_slopes(points: Floats, centres: Floats, spare: Floats) -> Floats:
+    """Return the unit slopes u of h1(q) = u . (q - mu_c) at points (T, 2); (C, T, 2) (h1).
+
+    The printed h1 is |q0 - mu| + u . (q - q0) with u = (q0 - mu) / |q0 - mu|, which is u . (q - mu): the tangent of a
+    convex function, so never above it. Its epsilon_tol only guards the centre, where u is spare[t] instead.
+    """
+    offset = points[None] - centres[:, None]
+    distance = np.linalg.norm(offset, axis=2, keepdims=True)
+    return np.where(distance > COINCIDENT, offset / np.maximum(distance, COINCIDENT), spare[None])
+
+
+def step_slopes(points: Floats) -> Floats:
+    """Return the unit slopes v of h2(q, q') = v . (q' - q) at points (T, 2), no two neighbours equal; (T-1, 2) (h2)."""
+    step = np.diff(points, axis=0)
+    return np.asarray(step / np.linalg.norm(step, axis=1, keepdims=True))
+
+
+def polygon_normals(sides: int) -> Floats:
+    """Return the outward unit normals of a regular polygon; inscribed in a unit disc its sides are cos(pi/sides) out."""
+    angle = 2 * np.pi * np.arange(sides) / sides
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+
+def flight_box(problem: Problem) -> tuple[Floats, Floats]:
+    """Return the lower left and upper right corner of the region, widened to hold every disc's centre."""
+    half = np.asarray(problem.region) / 2
+    return np.minimum(-half, problem.centres.min(axis=0)), np.maximum(half, problem.centres.max(axis=0))
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """What a subproblem's solution says; `limited` if the solver stopped at a limit before its gap was reached."""
+
+    positions: Floats
+    association: Ints
+    limited: bool
+
+
+class Subproblem:
+    """The transformed problem over positions and associations jointly, built once; each solve only sets slopes (Eq. 5).
+
+    With MOSEK C2 is a second-order cone and the logarithm an exponential cone. Open solvers have no such
+    mixed-integer cones: there a disc is the polygon inscribed in it, so that what is feasible here is feasible for the
+    disc, and the logarithm is the least of its tangents.
+    """
+
+    def __init__(self, problem: Problem, sides: int, solver: str, seconds: float) -> None:
+        C, T = problem.psi.shape
+        self._data = problem
+        self._solver = solver
+        self._seconds = seconds
+        self._box = flight_box(problem)
+        self._position = cp.Variable((2, T), bounds=[np.tile(edge[:, None], T) for edge in self._box])
+        self._visits = cp.Variable((C, T), boolean=True)
+        self._disc_slope = [cp.Parameter((C, T)) for _ in range(2)]
+        self._disc_base = cp.Parameter((C, T))
+        self._step_slope = [cp.Parameter(T - 1) for _ in range(2)] if T > 1 and problem.dmin > 0 else []
+        cones = solver == "MOSEK"
+        value, constraints = _log_by_cones(problem, self._visits) if cones else _log_by_tangents(problem, self._visits)
+        constraints += self._visit_limits() + self._outside_discs() + self._apart()
+        constraints += self._inside_discs_by_cones() if cones else self._inside_discs_by_polygons(sides)
+        if np.isfinite(problem.vmax) and T > 1:
+            constraints += self._speed_by_cones() if cones else self._speed_by_polygons(sides)
+        self._problem = cp.Problem(cp.Maximize(value), constraints)
+
+    def solve(self, points: Floats, spare: Floats) -> Iterate | None:
+        """Linearise C3 and C6 at points (T, 2) and solve; None where nothing feasible was found (Eq. 5)."""
+        slope = disc_slopes(points, self._data.centres, spare)
+        for axis, parameter in enumerate(self._disc_slope):
+            parameter.value = slope[:, :, axis]
+        self._disc_base.value = np.einsum("cta,ca->ct", slope, self._data.centres)
+        for axis, parameter in enumerate(self._step_slope):
+            parameter.value = step_slopes(points)[:, axis]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # a limit: `limited` tells of it
+            try:
+                # The last iterate meets its own linearisation, so the solver starts from it and ends no lower.
+                self._problem.solve(solver=self._solver, warm_start=True, **_solver_settings(self._solver, self._seconds))
+            except cp.SolverError:
+                return None
+        visits, position = self._visits.value, self._position.value
+        if visits is None or position is None or not self._has_point():
+            return None
+        association = np.where(visits.max(axis=0) > 0.5, visits.argmax(axis=0), IDLE).astype(np.int64)
+        return Iterate(np.array(position.T), association, self._problem.status != cp.OPTIMAL)
+
+    def _has_point(self) -> bool:
+        """Whether HiGHS has a feasible point: at a limit without one it hands out zeros."""
+        feasible = 2  # HiGHS's kSolutionStatusFeasible
+        return self._solver != "HIGHS" or self._problem.solver_stats.extra_stats.primal_solution_status == feasible
+
+    def _visit_limits(self) -> list[Any]:
+        """C4, at most one class a round, and C5, at most Imax visits a window."""
+        rounds = np.arange(self._data.rounds)
+        first, stop = self._data.spans[:, :1], self._data.spans[:, 1:]
+        window = ((rounds >= first) & (rounds < stop)).astype(np.float64)
+        limits = [cp.sum(self._visits, axis=0) <= 1]
+        return [*limits, self._visits @ window.T <= self._data.imax] if len(window) else limits
+
+    def _outside_discs(self) -> list[Any]:
+        """C3 linearised: h1 >= radius - M I. Inside disc c h1 is at least -radius, so M is twice the radius (h1)."""
+        rim = np.tile(self._data.radii[:, None] + CLEARANCE, self._data.rounds)
+        column = np.ones((self._data.classes, 1))
+        across, up = (cp.multiply(self._disc_slope[a], column @ self._position[a : a + 1]) for a in range(2))
+        return [across + up - self._disc_base >= rim - cp.multiply(2 * rim, self._visits)]
+
+    def _apart(self) -> list[Any]:
+        """C6 linearised: h2 >= dmin; with dmin = 0 there is nothing to ask (h2)."""
+        if not self._step_slope:
+            return []
+        step = self._position[:, 1:] - self._position[:, :-1]
+        along = cp.multiply(self._step_slope[0], step[0]) + cp.multiply(self._step_slope[1], step[1])
+        return [along >= self._data.dmin + CLEARANCE]
+
+    def _inside_discs_by_polygons(self, sides: int) -> list[Any]:
+        """C2 on polygons, one row a side and round: C4 lets one indicator be 1, and its side is the limit then.
+
+        The same points as with a row and an M for each class, in fewer and tighter rows.
+        """
+        normals = polygon_normals(sides)
+        low, high = self._box
+        farthest = np.maximum(normals, 0) @ high + np.minimum(normals, 0) @ low
+        apothem = np.maximum(0.0, self._data.radii * np.cos(np.pi / sides) - CLEARANCE)
+        side = normals @ self._data.centres.T + apothem
+        idle = np.tile(farthest[:, None], self._data.rounds)
+        return [normals @ self._position <= idle + (side - farthest[:, None]) @ self._visits]
+
+    def _inside_discs_by_cones(self) -> list[Any]:
+        """C2 as printed; M is the distance to the farthest corner of the box, for each class its own."""
+        found = []
+        for c, (centre, radius) in enumerate(zip(self._data.centres, self._data.radii, strict=True)):
+            farthest = np.hypot(*np.maximum(np.abs(self._box[0] - centre), np.abs(self._box[1] - centre)))
+            distance = cp.norm(self._position - np.tile(centre[:, None], self._data.rounds), axis=0)
+            limit = max(0.0, radius - CLEARANCE)
+            found.append(distance <= limit + (farthest - limit) * (1 - self._visits[c]))
+        return found
+
+    def _speed_by_polygons(self, sides: int) -> list[Any]:
+        """Speed limit on an inscribed polygon."""
+        reach = max(0.0, self._data.vmax * np.cos(np.pi / sides) - CLEARANCE)
+        return [polygon_normals(sides) @ (self._position[:, 1:] - self._position[:, :-1]) <= reach]
+
+    def _speed_by_cones(self) -> list[Any]:
+        """Speed limit."""
+        return [cp.norm(self._position[:, 1:] - self._position[:, :-1], axis=0) <= self._data.vmax - CLEARANCE]
+
+
+def tangent_points(problem: Problem, label: int) -> Floats:
+    """Return the amounts at which the logarithm of one class is touched, smallest to largest, TANGENT_RATIO apart."""
+    psi = problem.psi[label]
+    largest = max(psi.sum(), SMALLEST_AMOUNT)
+    smallest = min(max(psi[psi > 0].min(initial=largest), SMALLEST_AMOUNT), largest)
+    count = 1 + int(np.ceil(np.log(largest / smallest) / np.log(TANGENT_RATIO)))
+    return np.geomspace(smallest, largest, count) + problem.epsilon
+
+
+def _log_by_tangents(problem: Problem, visits: Any) -> tuple[Any, list[Any]]:
+    """The objective from above: each class's logarithm is at most every tangent (Eq. 4).
+
+    A class that is never visited has log(epsilon). The tangent there is too steep for a solver, so a chord from it to
+    the smallest amount takes its place: it cuts off no amount that can be collected.
+    """
+    labels, slopes, bases = [], [], []
+    for c in range(problem.classes):
+        touch = tangent_points(problem, c)
+        chord = np.log(touch[0] / problem.epsilon) / (touch[0] - problem.epsilon)
+        slopes += [chord, *(1 / touch)]
+        bases += [np.log(problem.epsilon) - chord * problem.epsilon, *(np.log(touch) - 1)]
+        labels += [c] * (1 + len(touch))
+    amount, log = cp.Variable(problem.classes), cp.Variable(problem.classes)
+    collected = cp.sum(cp.multiply(problem.psi, visits), axis=1) + problem.epsilon
+    below = log[labels] <= np.array(bases) + cp.multiply(np.array(slopes), amount[labels])
+    return cp.sum(log), [amount == collected, below]
+
+
+def _log_by_cones(problem: Problem, visits: Any) -> tuple[Any, list[Any]]:
+    """The objective itself (Eq. 4)."""
+    return cp.sum(cp.log(cp.sum(cp.multiply(problem.psi, visits), axis=1) + problem.epsilon)), []
+
+
+def _solver_settings(solver: str, seconds: float) -> dict[str, Any]:
+    """One thread, a fixed seed and limits on gap and nodes, so that a solve repeats; seconds are the last resort."""
+    if solver == "MOSEK":
+        parameters = {
+            "MSK_IPAR_NUM_THREADS": 1,
+            "MSK_IPAR_MIO_MAX_NUM_BRANCHES": NODES,
+            "MSK_DPAR_MIO_TOL_ABS_GAP": GAP,
+            "MSK_DPAR_MIO_TOL_REL_GAP": 0.0,
+            "MSK_DPAR_MIO_TOL_ABS_RELAX_INT": SOLVER_TOLERANCE,
+            "MSK_DPAR_MIO_MAX_TIME": seconds,
+        }
+        return {"mosek_params": parameters}
+    return {
+        "threads": 1,
+        "random_seed": 0,
+        "mip_abs_gap": GAP,
+        "mip_rel_gap": 0.0,
+        "mip_max_nodes": NODES,
+        "mip_feasibility_tolerance": SOLVER_TOLERANCE,
+        "time_limit": seconds,
+    }

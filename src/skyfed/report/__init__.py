@@ -1,0 +1,1 @@
+"""Figures, pages and exports: what leaves for people and autopilots."""
