@@ -37,7 +37,11 @@ class Mixture:
 
 
 def draw_mixture(
-    classes: int, region: tuple[float, float], radii: tuple[float, float], zeta: float, weights: Floats,
+    classes: int,
+    region: tuple[float, float],
+    radii: tuple[float, float],
+    zeta: float,
+    weights: Floats,
     rng: np.random.Generator,
 ) -> Mixture:
     """Draw centres uniformly in the region, discs inside it and apart from each other while there is room."""

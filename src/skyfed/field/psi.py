@@ -41,7 +41,9 @@ def check_basis(basis: str) -> Callable[[Floats], Floats]:
         except (ImportError, AttributeError) as error:
             raise ValueError(f"{basis!r}: {error}") from None
         return lambda phase: np.asarray(own(phase), np.float64)
-    raise ValueError(f"{basis!r} is not known; allowed: {', '.join(BASES)}, each as kind:number, or package.module:function")
+    raise ValueError(
+        f"{basis!r} is not known; allowed: {', '.join(BASES)}, each as kind:number, or package.module:function"
+    )
 
 
 def basis_curves(bases: Sequence[str], rounds: int) -> Floats:

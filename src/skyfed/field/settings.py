@@ -17,7 +17,9 @@ class FieldSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     classes: int = Field(10, ge=1, le=10_000, description="C, number of classes and of spatial clusters")
-    region: tuple[Positive, Positive] = Field((1000.0, 1000.0), description="width and height in m, station in the middle")
+    region: tuple[Positive, Positive] = Field(
+        (1000.0, 1000.0), description="width and height in m, station in the middle"
+    )
     radii: tuple[Positive, Positive] = Field(
         (30.0, 60.0), description="lambda: a cluster's standard deviation is drawn between these, m"
     )

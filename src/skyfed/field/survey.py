@@ -88,8 +88,14 @@ def _read_csv(path: Path, vehicles: int, classes: int, rounds: int) -> dict[str,
         reader = csv.DictReader(file)
         columns = {column.strip().lower() for column in reader.fieldnames or []}
         if not columns <= _NUMBERS:
-            raise ValueError(f"unknown column {sorted(columns - _NUMBERS)[0]!r}; allowed: {', '.join(sorted(_NUMBERS))}")
-        kinds = {"psi": {"round", "class", "psi"}, "clusters": {"class", "x", "y", "deviation"}, "samples": {"class", "x", "y"}}
+            raise ValueError(
+                f"unknown column {sorted(columns - _NUMBERS)[0]!r}; allowed: {', '.join(sorted(_NUMBERS))}"
+            )
+        kinds = {
+            "psi": {"round", "class", "psi"},
+            "clusters": {"class", "x", "y", "deviation"},
+            "samples": {"class", "x", "y"},
+        }
         kind = next((kind for kind, needed in kinds.items() if needed <= columns), None)
         if kind is None:
             raise ValueError(f"columns {', '.join(sorted(columns)) or 'none'}; allowed: " + "; or ".join(

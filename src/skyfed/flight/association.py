@@ -1,8 +1,8 @@
-"""Which class in which round, best without a speed limit: a MILP with tangent cuts on the logarithm (Eq. 4; C1, C4, C5).
+"""Which class in which round, without a speed limit: a MILP with tangent cuts on the logarithm (Eq. 4; C1, C4, C5).
 
 Outer approximation: z_c <= log(y + eps) + (y_c - y) / (y + eps) holds for every y, so the model's optimum is a proven
 upper bound; tangents are added where the last answer touched them. The relaxation is solved first; columns whose
-reduced cost exceeds the distance to a rounded plan cannot change in a better one and are fixed, which leaves a small MILP.
+reduced cost exceeds the distance to a rounded plan cannot change in a better one and are fixed; a small MILP is left.
 """
 
 from dataclasses import dataclass
@@ -167,7 +167,7 @@ class AssociationModel:
             visits = np.zeros(problem.psi.shape, np.int64)
             busy = found != IDLE
             visits[found[busy], rounds[busy]] = 1
-            full = (self._member @ visits.T).T >= problem.imax
+            full = problem.imax <= (self._member @ visits.T).T
             blocked = (self._member.T @ full.T.astype(np.int64)).T > 0
             gain = np.log1p(problem.psi / y[:, None])
             loss = np.zeros(problem.rounds)

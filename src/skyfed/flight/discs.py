@@ -7,7 +7,7 @@ forbidden ground, since both indicators would have to be 1.
 import numpy as np
 
 from skyfed.flight.problem import Problem
-from skyfed.records import Floats
+from skyfed.records import Bools, Floats
 
 _RIM = 360  # directions in which a rim is sampled
 _SLACK = 1e-9  # m: a point computed to lie on a circle may miss it by rounding
@@ -19,15 +19,15 @@ def neighbours(problem: Problem, c: int) -> list[int]:
     return [int(k) for k in np.flatnonzero(apart <= _SLACK) if k != c]
 
 
-def allowed(problem: Problem, c: int, points: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def allowed(problem: Problem, c: int, points: Floats) -> Bools:
     """Tell which points (n, 2) lie over disc c and over no other."""
-    inside = np.hypot(*(points - problem.centres[c]).T) <= problem.radii[c] + _SLACK
+    inside: Bools = np.hypot(*(points - problem.centres[c]).T) <= problem.radii[c] + _SLACK
     for k in neighbours(problem, c):
         inside &= np.hypot(*(points - problem.centres[k]).T) >= problem.radii[k] - _SLACK
     return inside
 
 
-def outside_all(problem: Problem, points: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def outside_all(problem: Problem, points: Floats) -> Bools:
     """Tell which points (n, 2) lie over no disc: where a vehicle may be in a round without association."""
     free = np.ones(len(points), bool)
     for centre, radius in zip(problem.centres, problem.radii, strict=True):

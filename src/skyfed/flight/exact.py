@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 
+from skyfed.errors import InfeasibleError
 from skyfed.flight.association import AssociationModel
 from skyfed.flight.discs import anchor
 from skyfed.flight.place import PlacementError, place
@@ -11,7 +12,6 @@ from skyfed.flight.pricing import Mixture, dive
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.travel import flyable_network, optimistic_network
 from skyfed.flight.walks import Walk, WalkSearch
-from skyfed.errors import InfeasibleError
 from skyfed.records import Floats, Ints, Plan
 from skyfed.rng import stream
 
@@ -30,9 +30,7 @@ def solve(problem: Problem, options: Options) -> Plan:
     solver = _unlimited if _never_binds(problem) else _speed_limited
     association, positions, bound, note = solver(problem, options)
     objective = problem.objective(association)
-    return Plan(
-        positions, association, objective, max(bound, objective), time.process_time() - begin, "exact", note
-    )
+    return Plan(positions, association, objective, max(bound, objective), time.process_time() - begin, "exact", note)
 
 
 def _never_binds(problem: Problem) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 
 from skyfed.flight.discs import outside_all
 from skyfed.flight.problem import Problem
-from skyfed.records import Floats
+from skyfed.records import Bools, Floats
 
 _SLACK = 1e-9  # m
 _DIRECTIONS = 16
@@ -50,7 +50,7 @@ def fly_leg(problem: Problem, start: Floats | None, stop: Floats | None, count: 
     return np.stack(leg[::-1])
 
 
-def _steps(problem: Problem, before: Floats, after: Floats) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+def _steps(problem: Problem, before: Floats, after: Floats) -> Bools:
     far = np.hypot(*(before[:, None] - after[None]).transpose(2, 0, 1))
     return np.asarray((far >= problem.dmin - _SLACK) & (far <= problem.vmax + _SLACK))
 

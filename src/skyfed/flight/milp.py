@@ -56,7 +56,7 @@ class Model:
         self._solver.changeColsBounds(len(columns), columns.astype(np.int32), lower, upper)
 
     def solve(self, integral: bool = False, gap: float = 0.0, start: Floats | None = None) -> float:
-        """Solve; returns the proven upper bound on the maximum. Raises SolverError when there is no solution to read."""
+        """Solve; returns the proven upper bound on the maximum. Raises SolverError when there is nothing to read."""
         kinds = highspy.HighsVarType
         if self._whole:
             kind = kinds.kInteger if integral else kinds.kContinuous

@@ -1,5 +1,6 @@
-"""Positions for a given association: inside the discs by dynamic programming, between them by legs (C2, C3, C6, vmax)."""
+"""Positions for a given association: in the discs by dynamic programming, between them by legs (C2, C3, C6, vmax)."""
 
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -7,10 +8,11 @@ import numpy as np
 from skyfed.flight.discs import allowed, anchor, circle, corners
 from skyfed.flight.legs import fly_leg
 from skyfed.flight.problem import Problem
-from skyfed.records import IDLE, Floats, Ints
+from skyfed.records import IDLE, Bools, Floats, Ints
 
 _SLACK = 1e-9  # m
-_LEG_TRIES = 50  # pairs of end points given up because no leg joins them, before the whole placement is
+_LEG_TRIES = 20  # pairs of end points given up because no leg joins them, before the whole placement is
+_BEFORE_HINT = 12  # of these, tries before the hinted points are insisted on
 _UNREACHED = -np.inf
 
 
@@ -23,49 +25,129 @@ class PlacementError(Exception):
 
 
 def place(
-    problem: Problem, association: Ints, placement: Literal["sensing", "anywhere"] = "sensing",
-    rng: np.random.Generator | None = None, hint: Floats | None = None,
+    problem: Problem,
+    association: Ints,
+    placement: Literal["sensing", "anywhere"] = "sensing",
+    rng: np.random.Generator | None = None,
+    hint: Floats | None = None,
 ) -> Floats:
     """Return positions (T, 2) of an association; raises PlacementError when none are found.
 
     "sensing": the most samples, sum_t psi * exp(-distance / decay_length). Where discs stand free the best points
     of a stay are the centre and a circle of radius dmin around it, since the decay is convex: of two points dmin
     apart one at the centre beats both halfway. Which rounds get the centre is what the programme decides.
-    "anywhere": random allowed points, as a planner that is indifferent would leave them.
+    "anywhere": random allowed points, as a planner that is indifferent would leave them; needs a generator.
     hint: positions (T, 2) that are known to be joinable; they become candidates of their classes.
     """
-    visits = np.flatnonzero(association != IDLE)
-    points = {int(c): _candidates(problem, int(c), placement, rng) for c in np.unique(association[visits])}
-    if hint is not None:
-        for c in points:
-            known = np.unique(hint[association == c], axis=0)
-            points[c] = np.concatenate([points[c], known[allowed(problem, c, known)]])
-    scores = {c: _scores(problem, c, p, placement, rng) for c, p in points.items()}
-    banned: set[tuple[int, int, int]] = set()
-    for _ in range(_LEG_TRIES):
-        chosen = _best_points(problem, association, visits, points, scores, banned)
-        positions = np.empty((problem.rounds, 2))
-        positions[visits] = [points[int(association[t])][k] for t, k in zip(visits, chosen, strict=True)]
-        failed = _fill_idle(problem, positions, visits)
+    visits = _Visits(problem, association, rng if placement == "anywhere" else None, hint)
+    last: list[int] = []
+    for attempt in range(_LEG_TRIES):
+        positions = visits.best_positions()
+        failed = _fill_idle(problem, positions, visits.rounds)
         if failed is None:
             return positions
-        if failed in (-1, len(visits) - 1):
-            raise PlacementError([int(visits[max(failed, 0)])])
-        banned.add((failed, chosen[failed], chosen[failed + 1]))
-    raise PlacementError([int(t) for t in visits[failed : failed + 2]])
+        if failed in (-1, len(visits.rounds) - 1):
+            raise PlacementError([int(visits.rounds[max(failed, 0)])])
+        last = [int(t) for t in visits.rounds[failed : failed + 2]]
+        if hint is None or attempt < _BEFORE_HINT:
+            visits.ban(failed)
+        else:
+            visits.pin(failed)
+    raise PlacementError(last)
 
 
-def _candidates(problem: Problem, c: int, placement: str, rng: np.random.Generator | None) -> Floats:
+class _Visits:
+    """The visits of one association with candidate points for each; some pairs of points may be banned."""
+
+    def __init__(
+        self, problem: Problem, association: Ints, rng: np.random.Generator | None, hint: Floats | None
+    ) -> None:
+        self._problem = problem
+        self.rounds = np.flatnonzero(association != IDLE)
+        self._labels = [int(c) for c in association[self.rounds]]
+        self._points: dict[int, Floats] = {}
+        self._scores: dict[int, Floats] = {}
+        for c in sorted(set(self._labels)):
+            points = _anywhere(problem, c, rng) if rng is not None else _for_sensing(problem, c)
+            if hint is not None:
+                points = np.concatenate([points, hint[association == c]])
+            if not len(points):
+                raise PlacementError([int(t) for t in self.rounds[np.asarray(self._labels) == c][:1]])
+            far = np.hypot(*(points - problem.centres[c]).T)
+            self._points[c] = points
+            self._scores[c] = np.exp(-far / problem.decay_length) if rng is None else rng.random(len(points))
+        self._links: dict[tuple[int, int, int], Bools] = {}
+        self._banned: dict[int, list[tuple[int, int]]] = {}
+        self._chosen: list[int] = []
+        self._hint = hint
+        self._pinned: set[int] = set()
+
+    def ban(self, visit: int) -> None:
+        """Never again use the points last chosen for this visit and the next one together."""
+        self._banned.setdefault(visit + 1, []).append((self._chosen[visit], self._chosen[visit + 1]))
+
+    def pin(self, visit: int) -> None:
+        """Insist on the hinted points for this visit and the next one."""
+        self._pinned |= {visit, visit + 1}
+
+    def best_positions(self) -> Floats:
+        """Choose one candidate a visit by dynamic programming; rounds without a visit are left empty."""
+        value: Floats = np.empty(0)
+        came: list[Ints] = []
+        for v, (t, c) in enumerate(zip(self.rounds, self._labels, strict=True)):
+            own = self._problem.psi[c, t] * self._scores[c]
+            if v in self._pinned and self._hint is not None:
+                own = np.where((self._points[c] == self._hint[t]).all(axis=1), own, _UNREACHED)
+            if v == 0:
+                value = own
+                continue
+            link = self._link(v)
+            if v in self._banned:
+                link = link.copy()
+                link[tuple(zip(*self._banned[v], strict=True))] = False
+            total = np.where(link, value[:, None], _UNREACHED)
+            came.append(total.argmax(axis=0))
+            value = total.max(axis=0) + own
+            if not np.isfinite(value).any():
+                raise PlacementError(self._culprits(v))
+        self._chosen = [int(value.argmax())] if len(self.rounds) else []
+        for back in reversed(came):
+            self._chosen.append(int(back[self._chosen[-1]]))
+        self._chosen.reverse()
+        positions = np.full((self._problem.rounds, 2), np.nan)
+        for t, c, k in zip(self.rounds, self._labels, self._chosen, strict=True):
+            positions[t] = self._points[c][k]
+        return positions
+
+    def _link(self, v: int) -> Bools:
+        """Tell which candidates of visit v-1 and of visit v a vehicle can fly between in the rounds it has."""
+        steps = int(self.rounds[v] - self.rounds[v - 1])
+        key = (self._labels[v - 1], self._labels[v], steps)
+        if key not in self._links:
+            before, now = self._points[key[0]], self._points[key[1]]
+            far = np.hypot(*(before[:, None] - now[None]).transpose(2, 0, 1))
+            fits = far <= steps * self._problem.vmax + _SLACK
+            if steps == 1:
+                fits &= far >= self._problem.dmin - _SLACK
+            self._links[key] = fits
+        return self._links[key]
+
+    def _culprits(self, last: int) -> list[int]:
+        """Shortest run of visits up to `last` that cannot be placed."""
+        for first in range(last - 1, -1, -1):
+            reached: Bools = np.ones(len(self._points[self._labels[first]]), bool)
+            for v in range(first + 1, last + 1):
+                reached = np.asarray(self._link(v)[reached].any(axis=0))
+            if not reached.any():
+                return [int(t) for t in self.rounds[first : last + 1]]
+        return [int(t) for t in self.rounds[: last + 1]]
+
+
+def _for_sensing(problem: Problem, c: int) -> Floats:
     centre, radius = problem.centres[c], problem.radii[c]
-    if placement == "anywhere" and rng is not None:
-        reach, angle = radius * np.sqrt(rng.random(200)), rng.uniform(0, 2 * np.pi, 200)
-        spot = centre + reach[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-        spot = spot[allowed(problem, c, spot)][:40]
-        if len(spot):
-            return np.concatenate([spot, corners(problem, c)])
     start = anchor(problem, c)
     if start is None:
-        raise PlacementError([])
+        return np.empty((0, 2))
     sets = [start[None], circle(start, problem.dmin * (1 + 1e-12), 12), circle(centre, radius, 24), corners(problem, c)]
     if np.isfinite(problem.vmax):
         sets += [circle(centre, radius * part, 18, phase=part) for part in (0.33, 0.67, 0.9)]
@@ -73,76 +155,23 @@ def _candidates(problem: Problem, c: int, placement: str, rng: np.random.Generat
     return found[allowed(problem, c, found)]
 
 
-def _scores(problem: Problem, c: int, points: Floats, placement: str, rng: np.random.Generator | None) -> Floats:
-    if placement == "anywhere" and rng is not None:
-        return rng.random(len(points))
-    return np.asarray(np.exp(-np.hypot(*(points - problem.centres[c]).T) / problem.decay_length))
-
-
-def _best_points(
-    problem: Problem, association: Ints, visits: Ints, points: dict[int, Floats], scores: dict[int, Floats],
-    banned: set[tuple[int, int, int]],
-) -> list[int]:
-    """Choose one candidate a visit by dynamic programming over the visits."""
-    value: Floats = np.empty(0)
-    came: list[Ints] = []
-    for v, t in enumerate(visits):
-        c = int(association[t])
-        own = problem.psi[c, t] * scores[c]
-        if v == 0:
-            value = own
-            continue
-        link = _links(problem, association, visits, v, points)
-        for when, i, j in banned:
-            if when == v - 1:
-                link[i, j] = False
-        total = np.where(link, value[:, None], _UNREACHED)
-        came.append(total.argmax(axis=0))
-        value = total.max(axis=0) + own
-        if not np.isfinite(value).any():
-            raise PlacementError(_culprits(problem, association, visits, v, points))
-    chosen = [int(value.argmax())] if len(visits) else []
-    for back in reversed(came):
-        chosen.append(int(back[chosen[-1]]))
-    return chosen[::-1]
-
-
-def _links(
-    problem: Problem, association: Ints, visits: Ints, v: int, points: dict[int, Floats]
-) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """Tell which candidates of visit v-1 and of visit v a vehicle can fly between in the rounds it has."""
-    before, now = points[int(association[visits[v - 1]])], points[int(association[visits[v]])]
-    steps = int(visits[v] - visits[v - 1])
-    far = np.hypot(*(before[:, None] - now[None]).transpose(2, 0, 1))
-    fits = far <= steps * problem.vmax + _SLACK
-    if steps == 1:
-        fits &= far >= problem.dmin - _SLACK
-    return np.asarray(fits)
-
-
-def _culprits(problem: Problem, association: Ints, visits: Ints, last: int, points: dict[int, Floats]) -> list[int]:
-    """Shortest run of visits up to `last` that cannot be placed."""
-    for first in range(last - 1, -1, -1):
-        reached = np.ones(len(points[int(association[visits[first]])]), bool)
-        for v in range(first + 1, last + 1):
-            reached = _links(problem, association, visits, v, points)[reached].any(axis=0)
-        if not reached.any():
-            return [int(t) for t in visits[first : last + 1]]
-    return [int(t) for t in visits[: last + 1]]
+def _anywhere(problem: Problem, c: int, rng: np.random.Generator) -> Floats:
+    reach, angle = problem.radii[c] * np.sqrt(rng.random(200)), rng.uniform(0, 2 * np.pi, 200)
+    spots = problem.centres[c] + reach[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    return np.concatenate([spots[allowed(problem, c, spots)][:40], corners(problem, c)])
 
 
 def _fill_idle(problem: Problem, positions: Floats, visits: Ints) -> int | None:
     """Write positions of the rounds between visits; returns the visit after which no leg was found."""
     stops = [None, *(int(t) for t in visits), None]
-    for v, (first, last) in enumerate(zip(stops, stops[1:], strict=False)):
+    for v, (first, last) in enumerate(pairwise(stops)):
         start = -1 if first is None else first
         stop = problem.rounds if last is None else last
         if stop - start < 2:
             continue
-        leg = fly_leg(
-            problem, None if first is None else positions[first], None if last is None else positions[last],
-            stop - start - 1,
-        )  # fmt: skip
+        here = None if first is None else positions[first]
+        there = None if last is None else positions[last]
+        leg = fly_leg(problem, here, there, stop - start - 1)
         if leg is None:
             return v - 1
         positions[start + 1 : stop] = leg

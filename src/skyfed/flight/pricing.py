@@ -49,7 +49,7 @@ class Mixture:
                 self._add_tangent(c, y)
 
     def generate(self, most: int, gap: float) -> float:
-        """Add walks until the bound is within `gap` of the mixture; returns the best proven bound, fixed visits included."""
+        """Add walks until the bound is within `gap` of the mixture; returns the best bound with what is fixed."""
         problem = self._problem
         bound, centre = np.inf, self._prices
         worth, rent = centre
@@ -122,7 +122,9 @@ class Mixture:
         return value, np.maximum(prices[:C], 1e-6), prices[C : C + C * W].reshape(C, W)
 
 
-def dive(mixture: Mixture, rng: np.random.Generator | None, steps: int, gap: float, enough: Callable[[float], bool]) -> None:
+def dive(
+    mixture: Mixture, rng: np.random.Generator | None, steps: int, gap: float, enough: Callable[[float], bool]
+) -> None:
     """Fix visits the mixture agrees on until one walk is left or `enough` says a bound is not worth following.
 
     With a generator the first choices are drawn at random, weighted by agreement, so that dives differ.

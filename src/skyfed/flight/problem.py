@@ -1,6 +1,6 @@
 """The flight problem of one vehicle: its data and its constraints C1-C6 (Eq. 4)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -32,18 +32,25 @@ class FlightSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     method: Literal["exact", "sca", "greedy", "random", "hover", "scip"] = Field("exact", description="the planner")
-    dmin: float = Field(5.0, ge=0, allow_inf_nan=False, description="least distance between two rounds' positions, m (C6)")
+    dmin: float = Field(
+        5.0, ge=0, allow_inf_nan=False, description="least distance between two rounds' positions, m (C6)"
+    )
     imax: Count | list[Count] | list[list[Count]] | list[list[list[Count]]] = Field(
         2, description="most visits of a class in a window (C5); an array broadcasts to (vehicles, classes, windows)"
     )
-    vmax: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(None, description="most metres a round; none = no limit")
+    vmax: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None, description="most metres a round; none = no limit"
+    )
     windows: Windows = Field("paper", description="C5's windows: as printed, or every C consecutive rounds")
     epsilon: float = Field(1e-6, gt=0, le=1, description="epsilon_tol inside the logarithm (Eq. 4)")
     field: Literal["estimated", "true"] = Field("estimated", description="the discs that are planned on")
     placement: Literal["sensing", "anywhere"] = Field(
-        "sensing", description="where inside a disc: for most samples, or anywhere at random (exact, greedy, random, hover)"
+        "sensing",
+        description="where inside a disc: for most samples, or anywhere at random (exact, greedy, random, hover)",
     )
-    hold: float = Field(10.0, ge=0, allow_inf_nan=False, description="seconds a vehicle holds at a waypoint (exported plans)")
+    hold: float = Field(
+        10.0, ge=0, allow_inf_nan=False, description="seconds a vehicle holds at a waypoint (exported plans)"
+    )
     sca: ScaSettings = ScaSettings()
 
 
@@ -60,7 +67,7 @@ class Options:
     vehicle: int = 0
     placement: Literal["sensing", "anywhere"] = "sensing"
     seconds: float = 300.0
-    sca: ScaSettings = ScaSettings()
+    sca: ScaSettings = field(default_factory=ScaSettings)
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,9 @@ class Problem:
                 raise BadInputError(f"flight problem: {message}")
         wanted = (C, len(window_spans(C, T, self.windows)))
         if self.imax.shape != wanted:
-            raise BadInputError(f"flight problem: imax has shape {self.imax.shape}; allowed: {wanted} (classes, windows)")
+            raise BadInputError(
+                f"flight problem: imax has shape {self.imax.shape}; allowed: {wanted} (classes, windows)"
+            )
 
     @property
     def classes(self) -> int:
@@ -128,7 +137,7 @@ class Problem:
         """Sum over time of I * psi, a class; (C,)."""
         rounds = np.flatnonzero(association != IDLE)
         labels = association[rounds]
-        return np.bincount(labels, self.psi[labels, rounds], self.classes)
+        return np.asarray(np.bincount(labels, self.psi[labels, rounds], self.classes), np.float64)
 
     def objective(self, association: Ints) -> float:
         """Objective of an association, nats (Eq. 4)."""

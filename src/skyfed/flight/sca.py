@@ -1,6 +1,7 @@
 """Algorithm 1: successive convexification, as the paper prints it."""
 
 import time
+from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
@@ -32,20 +33,24 @@ def solve(problem: Problem, options: Options) -> Plan:
     subproblem = Subproblem(problem, sca.sides, choose_solver(sca.solver), sca.seconds)
     plan: Plan | None = None
     history: list[float] = []
+    limited: list[int] = []
     notes: list[str] = []
     for j in range(1, sca.iterations + 1):
-        iterate = subproblem.solve(points, spare)
-        if iterate is None:
-            notes.append(f"iteration {j} found no solution")
+        try:
+            iterate = subproblem.solve(points, spare)
+        except InfeasibleError as error:
+            notes.append(f"iteration {j}: {error}")
             break
         value = problem.objective(iterate.association)
-        found = Plan(iterate.positions, iterate.association, value, np.inf, time.process_time() - began, "sca")
+        found = Plan(iterate.positions, iterate.association, value, np.inf, 0.0, "sca")
         broken = verify(problem, found)
         if broken:
             notes.append(f"iteration {j} does not verify: {broken[0]}")
             break
         if iterate.limited:
-            notes.append(f"iteration {j} stopped at the solver's limit")
+            limited.append(j)
+            if plan is not None and value < plan.objective:  # cut off before it was as far as its own start
+                break
         plan, points = found, iterate.positions
         history.append(value)
         if j > 1 and abs(history[-1] - history[-2]) < sca.precision:
@@ -53,12 +58,11 @@ def solve(problem: Problem, options: Options) -> Plan:
     else:
         if sca.iterations > 1:
             notes.append(f"not converged in J = {sca.iterations} iterations")
+    if limited:
+        notes.append(f"solver's limit reached in iteration {', '.join(map(str, limited))}")
     if plan is None:
         raise InfeasibleError(f"flight.method = 'sca': {'; '.join(notes)}; try another flight.sca.start or seed")
-    seconds = time.process_time() - began
-    return Plan(
-        plan.positions, plan.association, plan.objective, np.inf, seconds, "sca", "; ".join(notes), tuple(history)
-    )
+    return replace(plan, seconds=time.process_time() - began, note="; ".join(notes), history=tuple(history))
 
 
 def start_points(problem: Problem, kind: str, rng: np.random.Generator) -> Floats:
@@ -76,8 +80,9 @@ def start_points(problem: Problem, kind: str, rng: np.random.Generator) -> Float
         points = min(problem.region) / 4 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     else:
         points = problem.centres[_best_allowed(problem)]
-    points = part_neighbours(points, max(problem.dmin, 1.0), rng)
-    return points if np.isinf(problem.vmax) else slow_down(points, problem.vmax)
+    if np.isfinite(problem.vmax):
+        points = slow_down(points, 0.9 * problem.vmax)
+    return part_neighbours(points, min(max(problem.dmin, 1.0), problem.vmax), rng)
 
 
 def _best_allowed(problem: Problem) -> list[int]:
@@ -103,12 +108,12 @@ def part_neighbours(points: Floats, step: float, rng: np.random.Generator) -> Fl
     return parted
 
 
-def slow_down(points: Floats, vmax: float) -> Floats:
-    """Fly towards each point in turn, at most nine tenths of vmax a round: inscribed polygons leave no more."""
+def slow_down(points: Floats, reach: float) -> Floats:
+    """Fly towards each point in turn, at most `reach` metres a round."""
     slow = points.copy()
     for t in range(1, len(slow)):
         step = points[t] - slow[t - 1]
-        slow[t] = slow[t - 1] + step * min(1.0, 0.9 * vmax / max(np.hypot(*step), COINCIDENT))
+        slow[t] = slow[t - 1] + step * min(1.0, reach / max(np.hypot(*step), COINCIDENT))
     return slow
 
 
@@ -131,5 +136,5 @@ def _mosek_works() -> bool:
     trial = cp.Variable()
     try:
         return bool(np.isfinite(cp.Problem(cp.Minimize(trial), [trial >= 1]).solve(solver="MOSEK")))
-    except cp.SolverError:
+    except Exception:  # MOSEK raises its own errors for a licence that is missing or has run out
         return False

@@ -7,14 +7,16 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
+from skyfed.errors import InfeasibleError
 from skyfed.flight.problem import Problem
 from skyfed.records import IDLE, Floats, Ints
 
 CLEARANCE = 1e-4  # m kept from every rim, so that a solver's tolerance cannot break C2, C3 or C6
 COINCIDENT = 1e-6  # m: below it two points count as one and have no direction between them
 SOLVER_TOLERANCE = 1e-9  # integrality: times the largest big-M, some 1e3 m, it stays far below CLEARANCE
-GAP = 1e-3
+GAP = 1e-3  # nats: a subproblem is solved this close to its optimum, 0.01 % a class with ten classes
 NODES = 1000  # branch-and-bound nodes of one solve; counts, unlike seconds, are the same on every machine
+SPEED_SIDES = 32  # least number of sides of the polygon that limits a step
 TANGENT_RATIO = 1.1  # neighbouring tangents of the logarithm; it is overestimated by ln(1.1)^2 / 8 = 1.1e-3 at most
 SMALLEST_AMOUNT = 1e-4  # of psi: no tangent below it, its slope would spoil the solver's scaling
 
@@ -37,7 +39,7 @@ def step_slopes(points: Floats) -> Floats:
 
 
 def polygon_normals(sides: int) -> Floats:
-    """Return the outward unit normals of a regular polygon; inscribed in a unit disc its sides are cos(pi/sides) out."""
+    """Return the outward unit normals of a regular polygon; in a unit disc its sides lie cos(pi/sides) from the centre."""
     angle = 2 * np.pi * np.arange(sides) / sides
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
@@ -67,71 +69,73 @@ class Subproblem:
 
     def __init__(self, problem: Problem, sides: int, solver: str, seconds: float) -> None:
         C, T = problem.psi.shape
-        self._data = problem
+        self._problem = problem
         self._solver = solver
         self._seconds = seconds
         self._box = flight_box(problem)
-        self._position = cp.Variable((2, T), bounds=[np.tile(edge[:, None], T) for edge in self._box])
-        self._visits = cp.Variable((C, T), boolean=True)
+        self.position = cp.Variable((2, T), bounds=[np.tile(edge[:, None], T) for edge in self._box])
+        self.visits = cp.Variable((C, T), boolean=True)
         self._disc_slope = [cp.Parameter((C, T)) for _ in range(2)]
         self._disc_base = cp.Parameter((C, T))
         self._step_slope = [cp.Parameter(T - 1) for _ in range(2)] if T > 1 and problem.dmin > 0 else []
         cones = solver == "MOSEK"
-        value, constraints = _log_by_cones(problem, self._visits) if cones else _log_by_tangents(problem, self._visits)
+        value, constraints = _log_by_cones(problem, self.visits) if cones else _log_by_tangents(problem, self.visits)
         constraints += self._visit_limits() + self._outside_discs() + self._apart()
         constraints += self._inside_discs_by_cones() if cones else self._inside_discs_by_polygons(sides)
         if np.isfinite(problem.vmax) and T > 1:
             constraints += self._speed_by_cones() if cones else self._speed_by_polygons(sides)
-        self._problem = cp.Problem(cp.Maximize(value), constraints)
+        self.model = cp.Problem(cp.Maximize(value), constraints)
 
-    def solve(self, points: Floats, spare: Floats) -> Iterate | None:
-        """Linearise C3 and C6 at points (T, 2) and solve; None where nothing feasible was found (Eq. 5)."""
-        slope = disc_slopes(points, self._data.centres, spare)
+    def solve(self, points: Floats, spare: Floats) -> Iterate:
+        """Linearise C3 and C6 at points (T, 2) and solve; raises InfeasibleError where no solution is found (Eq. 5)."""
+        slope = disc_slopes(points, self._problem.centres, spare)
         for axis, parameter in enumerate(self._disc_slope):
             parameter.value = slope[:, :, axis]
-        self._disc_base.value = np.einsum("cta,ca->ct", slope, self._data.centres)
+        self._disc_base.value = np.einsum("cta,ca->ct", slope, self._problem.centres)
         for axis, parameter in enumerate(self._step_slope):
             parameter.value = step_slopes(points)[:, axis]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Solution may be inaccurate")  # a limit: `limited` tells of it
             try:
                 # The last iterate meets its own linearisation, so the solver starts from it and ends no lower.
-                self._problem.solve(solver=self._solver, warm_start=True, **_solver_settings(self._solver, self._seconds))
-            except cp.SolverError:
-                return None
-        visits, position = self._visits.value, self._position.value
-        if visits is None or position is None or not self._has_point():
-            return None
+                self.model.solve(solver=self._solver, warm_start=True, **_solver_settings(self._solver, self._seconds))
+            except cp.SolverError as error:
+                raise InfeasibleError(f"{self._solver} failed: {str(error).splitlines()[0]}") from None
+        visits, positions, status = self.visits.value, self.position.value, self.model.status
+        if status in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE, "infeasible_or_unbounded"):
+            raise InfeasibleError("the convex subproblem is infeasible")
+        if visits is None or positions is None or not self._has_point():
+            raise InfeasibleError(f"no solution of the convex subproblem in {self._seconds:g} s")
         association = np.where(visits.max(axis=0) > 0.5, visits.argmax(axis=0), IDLE).astype(np.int64)
-        return Iterate(np.array(position.T), association, self._problem.status != cp.OPTIMAL)
+        return Iterate(np.array(positions.T), association, limited=status != cp.OPTIMAL)
 
     def _has_point(self) -> bool:
         """Whether HiGHS has a feasible point: at a limit without one it hands out zeros."""
         feasible = 2  # HiGHS's kSolutionStatusFeasible
-        return self._solver != "HIGHS" or self._problem.solver_stats.extra_stats.primal_solution_status == feasible
+        return bool(self._solver != "HIGHS" or self.model.solver_stats.extra_stats.primal_solution_status == feasible)
 
     def _visit_limits(self) -> list[Any]:
         """C4, at most one class a round, and C5, at most Imax visits a window."""
-        rounds = np.arange(self._data.rounds)
-        first, stop = self._data.spans[:, :1], self._data.spans[:, 1:]
+        rounds = np.arange(self._problem.rounds)
+        first, stop = self._problem.spans[:, :1], self._problem.spans[:, 1:]
         window = ((rounds >= first) & (rounds < stop)).astype(np.float64)
-        limits = [cp.sum(self._visits, axis=0) <= 1]
-        return [*limits, self._visits @ window.T <= self._data.imax] if len(window) else limits
+        limits = [cp.sum(self.visits, axis=0) <= 1]
+        return [*limits, self.visits @ window.T <= self._problem.imax] if len(window) else limits
 
     def _outside_discs(self) -> list[Any]:
         """C3 linearised: h1 >= radius - M I. Inside disc c h1 is at least -radius, so M is twice the radius (h1)."""
-        rim = np.tile(self._data.radii[:, None] + CLEARANCE, self._data.rounds)
-        column = np.ones((self._data.classes, 1))
-        across, up = (cp.multiply(self._disc_slope[a], column @ self._position[a : a + 1]) for a in range(2))
-        return [across + up - self._disc_base >= rim - cp.multiply(2 * rim, self._visits)]
+        rim = np.tile(self._problem.radii[:, None] + CLEARANCE, self._problem.rounds)
+        column = np.ones((self._problem.classes, 1))
+        across, up = (cp.multiply(self._disc_slope[a], column @ self.position[a : a + 1]) for a in range(2))
+        return [across + up - self._disc_base >= rim - cp.multiply(2 * rim, self.visits)]
 
     def _apart(self) -> list[Any]:
         """C6 linearised: h2 >= dmin; with dmin = 0 there is nothing to ask (h2)."""
         if not self._step_slope:
             return []
-        step = self._position[:, 1:] - self._position[:, :-1]
+        step = self.position[:, 1:] - self.position[:, :-1]
         along = cp.multiply(self._step_slope[0], step[0]) + cp.multiply(self._step_slope[1], step[1])
-        return [along >= self._data.dmin + CLEARANCE]
+        return [along >= self._problem.dmin + CLEARANCE]
 
     def _inside_discs_by_polygons(self, sides: int) -> list[Any]:
         """C2 on polygons, one row a side and round: C4 lets one indicator be 1, and its side is the limit then.
@@ -141,29 +145,30 @@ class Subproblem:
         normals = polygon_normals(sides)
         low, high = self._box
         farthest = np.maximum(normals, 0) @ high + np.minimum(normals, 0) @ low
-        apothem = np.maximum(0.0, self._data.radii * np.cos(np.pi / sides) - CLEARANCE)
-        side = normals @ self._data.centres.T + apothem
-        idle = np.tile(farthest[:, None], self._data.rounds)
-        return [normals @ self._position <= idle + (side - farthest[:, None]) @ self._visits]
+        apothem = np.maximum(0.0, self._problem.radii * np.cos(np.pi / sides) - CLEARANCE)
+        side = normals @ self._problem.centres.T + apothem
+        idle = np.tile(farthest[:, None], self._problem.rounds)
+        return [normals @ self.position <= idle + (side - farthest[:, None]) @ self.visits]
 
     def _inside_discs_by_cones(self) -> list[Any]:
         """C2 as printed; M is the distance to the farthest corner of the box, for each class its own."""
         found = []
-        for c, (centre, radius) in enumerate(zip(self._data.centres, self._data.radii, strict=True)):
+        for c, (centre, radius) in enumerate(zip(self._problem.centres, self._problem.radii, strict=True)):
             farthest = np.hypot(*np.maximum(np.abs(self._box[0] - centre), np.abs(self._box[1] - centre)))
-            distance = cp.norm(self._position - np.tile(centre[:, None], self._data.rounds), axis=0)
+            distance = cp.norm(self.position - np.tile(centre[:, None], self._problem.rounds), axis=0)
             limit = max(0.0, radius - CLEARANCE)
-            found.append(distance <= limit + (farthest - limit) * (1 - self._visits[c]))
+            found.append(distance <= limit + (farthest - limit) * (1 - self.visits[c]))
         return found
 
     def _speed_by_polygons(self, sides: int) -> list[Any]:
-        """Speed limit on an inscribed polygon."""
-        reach = max(0.0, self._data.vmax * np.cos(np.pi / sides) - CLEARANCE)
-        return [polygon_normals(sides) @ (self._position[:, 1:] - self._position[:, :-1]) <= reach]
+        """Speed limit on an inscribed polygon, a fine one: between dmin and vmax there may be little room."""
+        sides = max(sides, SPEED_SIDES)
+        reach = max(0.0, self._problem.vmax * np.cos(np.pi / sides) - CLEARANCE)
+        return [polygon_normals(sides) @ (self.position[:, 1:] - self.position[:, :-1]) <= reach]
 
     def _speed_by_cones(self) -> list[Any]:
         """Speed limit."""
-        return [cp.norm(self._position[:, 1:] - self._position[:, :-1], axis=0) <= self._data.vmax - CLEARANCE]
+        return [cp.norm(self.position[:, 1:] - self.position[:, :-1], axis=0) <= self._problem.vmax - CLEARANCE]
 
 
 def tangent_points(problem: Problem, label: int) -> Floats:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skyfed.flight.discs import allowed, circle, corners
+from skyfed.flight.legs import fly_leg
 from skyfed.flight.problem import Problem
 from skyfed.records import Floats, Ints
 
@@ -26,7 +27,7 @@ class Network:
 
 
 def flyable_network(problem: Problem) -> Network:
-    """Points inside the allowed areas with exact travel times: every path on it can be flown (legs permitting)."""
+    """Points inside the allowed areas, linked by the rounds a flight takes that can be flown without meeting a disc."""
     rings = _rings(problem)
     points, label = [], []
     for c in range(problem.classes):
@@ -34,7 +35,15 @@ def flyable_network(problem: Problem) -> Network:
         sample = sample[allowed(problem, c, sample)]
         points.append(sample)
         label.append(np.full(len(sample), c))
-    return _reduced(problem, np.concatenate(points), np.concatenate(label), np.zeros(problem.classes))
+    found = _reduced(problem, np.concatenate(points), np.concatenate(label), np.zeros(problem.classes))
+    rounds = found.rounds.copy()
+    for i, j in np.argwhere(rounds > 1):
+        while (
+            rounds[i, j] < problem.rounds
+            and fly_leg(problem, found.points[i], found.points[j], rounds[i, j] - 1) is None
+        ):
+            rounds[i, j] += 1
+    return Network(found.points, found.label, rounds)
 
 
 def optimistic_network(problem: Problem) -> Network:

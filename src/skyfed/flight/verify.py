@@ -27,7 +27,7 @@ class Violation:
 
 
 def verify(problem: Problem, plan: Plan) -> list[Violation]:
-    """Return every violation of C1-C6, vmax, and of the plan's own claims; an empty list means the plan holds (Eq. 4)."""
+    """Return every violation of C1-C6, vmax and of the plan's own claims; none means that the plan holds (Eq. 4)."""
     C, T = problem.psi.shape
     shape = _shape(plan, C, T)
     if shape:
@@ -66,9 +66,13 @@ def _discs(problem: Problem, plan: Plan) -> list[Violation]:
         for c, (cx, cy) in enumerate(problem.centres):
             outside = math.hypot(x - cx, y - cy) - problem.radii[c]
             if plan.association[t] == c and outside > LENGTH_TOLERANCE:
-                found.append(Violation("C2", t, c, outside, f"associated with class {c} but {outside:.6g} m outside its disc"))
+                found.append(
+                    Violation("C2", t, c, outside, f"associated with class {c} but {outside:.6g} m outside its disc")
+                )
             if plan.association[t] != c and outside < -LENGTH_TOLERANCE:
-                found.append(Violation("C3", t, c, -outside, f"{-outside:.6g} m inside the disc of class {c}, not associated"))
+                found.append(
+                    Violation("C3", t, c, -outside, f"{-outside:.6g} m inside the disc of class {c}, not associated")
+                )
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from skyfed.flight.problem import Problem
 from skyfed.flight.travel import Network
-from skyfed.records import Floats, Ints
+from skyfed.records import Bools, Floats, Ints
 
 Walk = list[tuple[int, int]]  # (round, point of the network), in time order
 
@@ -102,7 +102,7 @@ class WalkSearch:
         raise AssertionError("a walk's stored worth has no origin")
 
     def _links(self, window: int) -> tuple[Ints, Ints, Ints]:
-        """Moves inside a window, sorted by where they lead: source cells of `recent` at round 0, group starts, targets."""
+        """Moves inside a window by where they lead: source cells of `recent` at round 0, group starts, targets."""
         most = self._imax[:, window]
         key = tuple(int(k) for k in np.minimum(most, _MOST_COUNT + 1))
         if key not in self._moves:
@@ -154,7 +154,7 @@ class WalkSearch:
                         self._next[a, c] += digits[:, k] * power[slot[c, other]]
 
 
-def _memory_windows(problem: Problem) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+def _memory_windows(problem: Problem) -> tuple[Ints, Bools]:
     """For each round the window its visits are remembered in (-1: none), and whether it also ends the one before.
 
     With rolling windows a tiling of them is remembered, the rest is left to prices.
@@ -170,7 +170,7 @@ def _memory_windows(problem: Problem) -> tuple[Ints, np.ndarray[tuple[int], np.d
     return window, shared
 
 
-def _closed_cells(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+def _closed_cells(problem: Problem) -> Bools:
     """Visits that C5 forbids outright: a window around the round allows none; (C, T)."""
     closed = np.zeros(problem.psi.shape, bool)
     for w, (first, stop) in enumerate(problem.spans):

@@ -17,4 +17,4 @@ class SensingSettings(BaseModel):
 
 def initial_counts(psi: Floats, initial: int) -> Ints:
     """Samples of each class in the initial set: ceil(E_t[psi] * initial); psi (C, T) -> (C,)."""
-    return np.ceil(psi.mean(axis=1) * initial - 1e-9).astype(np.int64)
+    return np.asarray(np.ceil(psi.mean(axis=1) * initial - 1e-9), np.int64)

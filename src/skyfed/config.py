@@ -1,0 +1,162 @@
+"""One config tree, composed of each room's own settings; presets, TOML files, overrides, and errors in one line."""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from skyfed.errors import BadInputError
+from skyfed.field import FieldSettings
+from skyfed.flight.problem import FlightSettings
+from skyfed.sensing import SensingSettings, SensorSettings
+
+DEFAULT_PRESET = "quick"
+
+
+class Config(BaseModel):
+    """A whole experiment."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seed: int = Field(0, ge=0, lt=2**63, description="every random number follows from it")
+    vehicles: int = Field(10, ge=1, le=100_000, description="U")
+    rounds: int = Field(100, ge=1, le=1_000_000, description="T")
+    workers: int = Field(0, ge=0, le=1024, description="worker processes; 0 is one a core; never changes a result")
+    field: FieldSettings = FieldSettings()
+    sensor: SensorSettings = SensorSettings()
+    flight: FlightSettings = FlightSettings()
+    sensing: SensingSettings = SensingSettings()
+
+    def to_toml(self) -> str:
+        """Write every setting; reading it back gives an equal config. Settings that are off are left out."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+
+def presets() -> dict[str, str]:
+    """Names of the presets with their one-line descriptions, the default first."""
+    found = {}
+    for entry in resources.files("skyfed.presets").iterdir():
+        if entry.name.endswith(".toml"):
+            first = entry.read_text(encoding="utf-8").splitlines()[0]
+            found[entry.name.removesuffix(".toml")] = first.removeprefix("#").strip()
+    return dict(sorted(found.items(), key=lambda item: (item[0] != DEFAULT_PRESET, item[0])))
+
+
+def load_config(source: str = DEFAULT_PRESET, overrides: Sequence[str] = ()) -> Config:
+    """Read a preset or a TOML file, apply overrides "a.b=value" (TOML values), and check everything."""
+    tree = _read(source)
+    for override in overrides:
+        _apply(tree, override)
+    _resolve_files(tree, Path.cwd())
+    return config_from_tree(tree)
+
+
+def config_from_tree(tree: dict[str, Any]) -> Config:
+    """Check a tree of plain values; raises BadInputError naming the first offending key."""
+    try:
+        return Config.model_validate_json(json.dumps(tree, default=str), strict=True)
+    except ValidationError as error:
+        raise BadInputError(_one_line(error, tree)) from None
+
+
+def differences(a: Config, b: Config) -> list[str]:
+    """Keys whose values differ, as "a.b: 1 -> 2"."""
+    left, right = dict(_leaves(a.model_dump(mode="json"))), dict(_leaves(b.model_dump(mode="json")))
+    return [f"{key}: {left.get(key)} -> {right.get(key)}" for key in left | right if left.get(key) != right.get(key)]
+
+
+def _read(source: str) -> dict[str, Any]:
+    names = presets()
+    path = Path(source)
+    try:
+        if source in names:
+            text = resources.files("skyfed.presets").joinpath(f"{source}.toml").read_text(encoding="utf-8")
+        elif path.is_file():
+            text = path.read_text(encoding="utf-8")
+        else:
+            raise BadInputError(f"{source!r} is neither a preset nor a file; presets: {', '.join(names)}")
+        tree = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{source}: not valid TOML: {error}") from None
+    except OSError as error:
+        raise BadInputError(f"{source}: {error.strerror or error}") from None
+    if path.is_file():
+        _resolve_files(tree, path.parent)
+    return tree
+
+
+def _resolve_files(tree: dict[str, Any], base: Path) -> None:
+    """Make the paths of field.file absolute: beside the config that names them, or where the command was given."""
+    field = tree.get("field")
+    files = field.get("file") if isinstance(field, dict) else None
+    if isinstance(field, dict) and isinstance(files, str):
+        field["file"] = str((base / files).resolve())
+    elif isinstance(field, dict) and isinstance(files, list):
+        field["file"] = [str((base / name).resolve()) if isinstance(name, str) else name for name in files]
+
+
+def _apply(tree: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise BadInputError(f"--set {override!r}: allowed: key=value, as in flight.dmin=5")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        if any(mark in text for mark in "[]{}\"'"):
+            raise BadInputError(f"--set {override!r}: {text!r} is not a TOML value") from None
+        value = text.strip()  # a bare word is a string: flight.method=sca
+    for part in parts[:-1]:
+        tree = tree.setdefault(part, {})
+        if not isinstance(tree, dict):
+            raise BadInputError(f"--set {override!r}: {part!r} is a value, not a table")
+    tree[parts[-1]] = value
+
+
+def _one_line(error: ValidationError, tree: dict[str, Any]) -> str:
+    """Say the first problem: key, value, what is allowed."""
+    details = error.errors(include_url=False, include_context=True)
+    first = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
+    path: list[str] = []
+    model: type[BaseModel] = Config
+    for part in first["loc"]:
+        if not isinstance(part, str) or (part not in model.model_fields and first["type"] != "extra_forbidden"):
+            break
+        path.append(part)
+        inner = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            break
+        model = inner
+    key = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(path[-1], model.model_fields, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        table = f"in [{'.'.join(path[:-1])}]" if path[:-1] else "at the top level"
+        return f"{key} is not a setting; {hint}allowed {table}: {', '.join(model.model_fields)}"
+    value: Any = tree
+    for part in path:
+        value = value.get(part) if isinstance(value, dict) else value
+    about = model.model_fields[path[-1]] if path and path[-1] in model.model_fields else None
+    related = [d for d in details if list(d["loc"][: len(path)]) == path]
+    allowed = " or ".join(dict.fromkeys(_plain(d["msg"]) for d in related))
+    meaning = f" ({about.description})" if about is not None and about.description else ""
+    shown = json.dumps(value, default=str)
+    return f"{key} = {shown if len(shown) < 60 else shown[:57] + '...'}: {allowed}{meaning}"
+
+
+def _plain(message: str) -> str:
+    return message.removeprefix("Value error, ").replace("Input should be", "must be")
+
+
+def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

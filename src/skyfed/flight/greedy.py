@@ -1,0 +1,114 @@
+"""Simple flights to compare with: greedy, random, hover; and the fallback when a solver fails.
+
+All three fly from anchor to anchor (the allowed points nearest to the centres), so their visits can always be placed.
+"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from skyfed.errors import InfeasibleError
+from skyfed.flight.discs import anchor, impossible_steps
+from skyfed.flight.legs import fly_leg
+from skyfed.flight.place import PlacementError, place
+from skyfed.flight.problem import Options, Problem
+from skyfed.records import IDLE, Floats, Ints, Plan
+from skyfed.rng import stream
+
+Choice = Callable[
+    [Floats, Ints, Floats], int
+]  # collected so far, rounds of arrival a class, what it would add -> class
+
+
+def solve_greedy(problem: Problem, options: Options) -> Plan:
+    """Fly to whatever adds most to the objective for each round it takes."""
+
+    def most(collected: Floats, arrival: Ints, added: Floats) -> int:
+        gain = np.log1p(added / (collected + problem.epsilon))
+        return int((gain / np.maximum(1, arrival)).argmax())
+
+    return _fly(problem, options, "greedy", most)
+
+
+def solve_random(problem: Problem, options: Options) -> Plan:
+    """Fly to any class that may be visited next."""
+    rng = stream(options.seed, "random flight", vehicle=options.vehicle)
+    return _fly(problem, options, "random", lambda collected, arrival, added: int(rng.integers(len(arrival))))
+
+
+def solve_hover(problem: Problem, options: Options) -> Plan:
+    """Stay at the class with most data over time and visit it whenever C5 allows."""
+    total = np.where([anchor(problem, c) is not None for c in range(problem.classes)], problem.psi.sum(axis=1), -1.0)
+    return _fly(problem, options, "hover", lambda collected, arrival, added: 0, only=int(total.argmax()))
+
+
+def _fly(problem: Problem, options: Options, method: str, choose: Choice, only: int | None = None) -> Plan:
+    begin = time.process_time()
+    rng = stream(options.seed, "placement", vehicle=options.vehicle)
+    association = _walk(problem, choose, only)
+    note = ""
+    try:
+        positions = place(problem, association, options.placement, rng)
+    except PlacementError:
+        try:
+            positions = place(problem, association)
+            note = "placed for sensing: nothing else was found"
+        except PlacementError as error:
+            raise InfeasibleError(f"{method}: {error}") from None
+    objective = problem.objective(association)
+    return Plan(positions, association, objective, np.inf, time.process_time() - begin, method, note)
+
+
+def _walk(problem: Problem, choose: Choice, only: int | None) -> Ints:
+    """Choose visits one after the other, each in the first round it can be reached and C5 allows."""
+    anchors = [anchor(problem, c) for c in range(problem.classes)]
+    labels = [c for c, point in enumerate(anchors) if point is not None and only in (None, c)]
+    travel = _travel_rounds(problem, anchors)
+    association = np.full(problem.rounds, IDLE)
+    collected = np.zeros(problem.classes)
+    now, here = -1, -1
+    while True:
+        soonest = [now + (int(travel[here, c]) if here >= 0 else 1) for c in labels]
+        arrivals = [_first_open(problem, association, c, t) for c, t in zip(labels, soonest, strict=True)]
+        reachable = [(c, t) for c, t in zip(labels, arrivals, strict=True) if t < problem.rounds]
+        if not reachable:
+            return association
+        # one that must wait for its window is only an option when nothing else is nearer
+        prompt = [(c, t) for c, t in reachable if t == soonest[labels.index(c)]] or reachable
+        classes, rounds = np.array(prompt).T
+        pick = choose(collected[classes], rounds - now, problem.psi[classes, rounds])
+        here, now = int(classes[pick]), int(rounds[pick])
+        association[now] = here
+        collected[here] += problem.psi[here, now]
+
+
+def _first_open(problem: Problem, association: Ints, c: int, t: int) -> int:
+    """First round from t on in which every window around it has room for a visit of c."""
+    spans = problem.spans
+    visits = np.concatenate([[0], np.cumsum(association == c)])
+    full = visits[spans[:, 1]] - visits[spans[:, 0]] >= problem.imax[c]
+    while t < problem.rounds and (full & (spans[:, 0] <= t) & (t < spans[:, 1])).any():
+        t += 1
+    return t
+
+
+def _travel_rounds(problem: Problem, anchors: list[Floats | None]) -> Ints:
+    """Rounds from anchor to anchor; a stay takes one, or two where the disc is too small for two points dmin apart."""
+    C = problem.classes
+    impossible = set(impossible_steps(problem))
+    rounds = np.ones((C, C), np.int64)
+    for a in range(C):
+        for b in range(C):
+            start, stop = anchors[a], anchors[b]
+            if start is None or stop is None:
+                continue
+            far = float(np.hypot(*(start - stop)))
+            if a != b and np.isfinite(problem.vmax):
+                rounds[a, b] = max(1, int(np.ceil(far / problem.vmax - 1e-9)))
+            near = far < problem.dmin and a != b
+            if (a, b) in impossible or near or (a == b and problem.radii[a] < problem.dmin):
+                rounds[a, b] = 2
+            while 1 < rounds[a, b] < problem.rounds and fly_leg(problem, start, stop, int(rounds[a, b]) - 1) is None:
+                rounds[a, b] += 1
+    return rounds

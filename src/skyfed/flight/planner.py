@@ -1,0 +1,71 @@
+"""One door to all planners; no plan leaves it unverified."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+
+import numpy as np
+
+from skyfed.errors import BadInputError, InfeasibleError
+from skyfed.flight.problem import Options, Problem
+from skyfed.flight.verify import verify
+from skyfed.records import Plan
+
+Solver = Callable[[Problem, Options], Plan]
+
+# method: where its solver is; imported on use, so that nobody waits for CVXPY or SCIP who does not ask for them
+METHODS = {
+    "exact": "skyfed.flight.exact:solve",
+    "sca": "skyfed.flight.sca:solve",
+    "greedy": "skyfed.flight.greedy:solve_greedy",
+    "random": "skyfed.flight.greedy:solve_random",
+    "hover": "skyfed.flight.greedy:solve_hover",
+    "scip": "skyfed.flight.scip:solve",
+}
+FALLBACK = "greedy"
+
+
+def plan(problem: Problem, method: str = "exact", options: Options | None = None) -> Plan:
+    """Plan one flight and verify it; a solver that fails is replaced by `greedy`, and the plan's note says so.
+
+    Raises InfeasibleError when the fallback does not verify either, BadInputError for an unknown method.
+    """
+    options = options or Options()
+    begin = time.process_time()
+    try:
+        return _verified(problem, load_solver(method)(problem, options))
+    except BadInputError:
+        raise
+    except Exception as error:  # whatever a solver raises must not cost the mission
+        reason = f"{type(error).__name__}: {error}" if not isinstance(error, InfeasibleError) else str(error)
+    if method == FALLBACK:
+        raise InfeasibleError(f"flight.method = {method!r}: {reason}")
+    try:
+        instead = _verified(problem, load_solver(FALLBACK)(problem, options))
+    except InfeasibleError as error:
+        raise InfeasibleError(f"flight.method = {method!r}: {reason}; the fallback failed too: {error}") from None
+    note = f"fallback {FALLBACK}: {method} failed ({reason})"
+    return replace(instead, bound=_ceiling(problem), seconds=time.process_time() - begin, method=method, note=note)
+
+
+def load_solver(method: str) -> Solver:
+    """Return the solver of a method."""
+    if method not in METHODS:
+        raise BadInputError(f"flight.method = {method!r}; allowed: {', '.join(METHODS)}")
+    module, name = METHODS[method].split(":")
+    solver: Solver = getattr(import_module(module), name)
+    return solver
+
+
+def _verified(problem: Problem, found: Plan) -> Plan:
+    violations = verify(problem, found)
+    if violations:
+        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+        raise InfeasibleError(f"the plan does not verify: {violations[0]}{more}")
+    return found
+
+
+def _ceiling(problem: Problem) -> float:
+    """Return a bound that needs no solver: every class collects all there is."""
+    return float(np.log(problem.psi.sum(axis=1) + problem.epsilon).sum())

@@ -1,0 +1,1 @@
+"""Configs that come with the package; the first line of each says what it is."""
