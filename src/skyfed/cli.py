@@ -147,6 +147,28 @@ def plan(
         print(f"written to {folder.path}: plan.npz, map.png, figures/")
 
 
+bench = typer.Typer(help="Measure: ratios taken in one run, beside what they have to be.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+Json = Annotated[bool, typer.Option("--json", help="Print a JSON list of records instead of a table.")]
+
+
+@bench.command("planner")
+def bench_planner(
+    as_json: Json = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Instances of each kind: seeds 0 to N-1.")] = 10,
+    cap: Annotated[float, typer.Option(min=1, help="Seconds SCIP gets for one instance.")] = 60.0,
+) -> None:
+    """Measure the flight planner against its bars, Algorithm 1 and SCIP (about 20 minutes)."""
+    from skyfed.bench.planner import bench_planner as measure
+    from skyfed.bench.row import print_rows, to_json
+
+    rows = measure(seeds, cap, os.cpu_count() or 1, lambda what: print(f"bench: {what}", file=sys.stderr))
+    if as_json:
+        print(to_json(rows))
+    else:
+        print_rows(f"Flight planner, {seeds} seeds", rows)
+
+
 def _draw_flights(folder: Any, fleet: "FleetPlan", config: Any) -> None:
     from skyfed.report.figures import draw_association, draw_map, draw_psi, save
     from skyfed.report.waypoints import export_all

@@ -1,0 +1,47 @@
+"""One line of a benchmark: a measured figure beside what it has to be."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured value with its bar and goal.
+
+    holds   whether the bar is met by every part of the row; None where an optional peer is not installed
+    also    further measured figures of the same row, by name
+    """
+
+    name: str
+    value: float | None
+    unit: str
+    bar: str
+    goal: str
+    holds: bool | None
+    also: dict[str, Any] = field(default_factory=dict)
+
+
+def to_json(rows: Sequence[Row]) -> str:
+    """Return the rows as a JSON list of records."""
+    return json.dumps([asdict(row) for row in rows], indent=2)
+
+
+def print_rows(title: str, rows: Sequence[Row]) -> None:
+    """Print the rows as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title)
+    for name in ("what", "measured", "bar", "goal", "holds"):
+        table.add_column(name, overflow="fold")
+    verdict = {True: "yes", False: "NO", None: "not installed"}
+    for row in rows:
+        measured = "-" if row.value is None else f"{row.value:.4g} {row.unit}"
+        extra = "".join(
+            f"\n{key} {value:.4g}" if isinstance(value, float) else f"\n{key} {value}"
+            for key, value in row.also.items()
+        )
+        table.add_row(row.name, measured + extra, row.bar, row.goal, verdict[row.holds])
+    Console(width=150).print(table)
