@@ -21,8 +21,8 @@ def solve(problem: Problem, options: Options) -> Plan:
     approximations, so every iterate is feasible for the true C3 and C6 even if the initial points are not; each is
     verified. The last good iterate is the plan. It has no proven bound: the convex subproblem bounds itself only.
 
-    The objective is counted anew from each association. It falls between iterations by no more than the tangents
-    overestimate the logarithms, about 1e-3 nats a class.
+    The objective is counted anew from each association. It falls between iterations by no more than the solver's gap
+    and what the tangents overestimate the logarithms by, about 1e-3 nats a class.
     """
     began = time.process_time()
     sca = options.sca
@@ -92,7 +92,8 @@ def _best_allowed(problem: Problem) -> list[int]:
     for t in range(problem.rounds):
         windows = (problem.spans[:, 0] <= t) & (t < problem.spans[:, 1])
         allowed = (left[:, windows] > 0).all(axis=1)
-        best = int(np.argmax(np.where(allowed, problem.psi[:, t], problem.psi[:, t] - 1 - problem.psi.max())))
+        behind = 1 + problem.psi.max()  # puts what C5 forbids behind all that it allows
+        best = int(np.argmax(problem.psi[:, t] - behind * ~allowed))
         left[best, windows] -= 1
         walk.append(best)
     return walk

@@ -39,7 +39,7 @@ def step_slopes(points: Floats) -> Floats:
 
 
 def polygon_normals(sides: int) -> Floats:
-    """Return the outward unit normals of a regular polygon; in a unit disc its sides lie cos(pi/sides) from the centre."""
+    """Return the outward unit normals of a regular polygon; inscribed in a unit disc each side is cos(pi/sides) out."""
     angle = 2 * np.pi * np.arange(sides) / sides
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 

@@ -1,6 +1,7 @@
 """The problem as it stands, nonconvex and mixed-integer, handed to SCIP; a peer to compare the planners with."""
 
 import time
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,8 +12,9 @@ from skyfed.flight.problem import Options, Problem
 from skyfed.flight.verify import verify
 from skyfed.records import IDLE, Plan
 
-CLEARANCE = 1e-3  # m kept from every rim: TOLERANCE on an indicator, times its big-M, moves a rim by some 2e-4 m
-TOLERANCE = 1e-8  # SCIP's feasibility tolerance, integrality included
+CLEARANCE = 2e-3  # m kept from every rim: TOLERANCE on an indicator, times its big-M, may move a rim by that much
+TOLERANCE = 1e-7  # SCIP's feasibility tolerance, integrality included
+SPAN = 5.0  # units of length across the region: in metres the squares are so large that SCIP "proves" bounds too low
 GAP = 1e-4  # nats: an optimum is proven this closely
 NO_BOUND = 1e20  # SCIP's infinity
 
@@ -38,7 +40,8 @@ def solve(problem: Problem, options: Options) -> Plan:
     }
     for name, value in settings.items():
         model.setParam(name, value)
-    positions, visits = _state(problem, model, pyscipopt.quicksum, pyscipopt.log)
+    unit = max(problem.region) / SPAN
+    positions, visits = _state(_rescale(problem, unit), CLEARANCE / unit, model, pyscipopt.quicksum, pyscipopt.log)
     model.optimize()
     if model.getNSols() == 0:
         if model.getStatus() == "infeasible":
@@ -47,7 +50,7 @@ def solve(problem: Problem, options: Options) -> Plan:
     best = model.getBestSol()
     chosen = np.array([[best[visit] for visit in row] for row in visits])
     association = np.where(chosen.max(axis=0) > 0.5, chosen.argmax(axis=0), IDLE).astype(np.int64)
-    flown = np.array([[best[x], best[y]] for x, y in positions])
+    flown = unit * np.array([[best[x], best[y]] for x, y in positions])
     objective = problem.objective(association)
     dual = float(model.getDualbound())
     bound = max(dual, objective) if dual < NO_BOUND else np.inf
@@ -59,7 +62,22 @@ def solve(problem: Problem, options: Options) -> Plan:
     return plan
 
 
-def _state(problem: Problem, model: Any, total: Any, log: Any) -> tuple[list[tuple[Any, Any]], list[list[Any]]]:
+def _rescale(problem: Problem, unit: float) -> Problem:
+    """Return the same problem with lengths in `unit` metres."""
+    width, height = problem.region
+    return replace(
+        problem,
+        centres=problem.centres / unit,
+        radii=problem.radii / unit,
+        dmin=problem.dmin / unit,
+        vmax=problem.vmax / unit,
+        region=(width / unit, height / unit),
+    )
+
+
+def _state(
+    problem: Problem, clearance: float, model: Any, total: Any, log: Any
+) -> tuple[list[tuple[Any, Any]], list[list[Any]]]:
     """Add variables, objective and C1-C6 in squared distances; returns positions (T) and indicators (C, T) (Eq. 4)."""
     C, T = problem.psi.shape
     half = np.asarray(problem.region) / 2
@@ -68,7 +86,7 @@ def _state(problem: Problem, model: Any, total: Any, log: Any) -> tuple[list[tup
     positions = [(model.addVar(lb=low[0], ub=high[0]), model.addVar(lb=low[1], ub=high[1])) for _ in range(T)]
     visits = [[model.addVar(vtype="B") for _ in range(T)] for _ in range(C)]
     for c, (mx, my) in enumerate(problem.centres):
-        inner, outer = max(0.0, problem.radii[c] - CLEARANCE) ** 2, (problem.radii[c] + CLEARANCE) ** 2
+        inner, outer = max(0.0, problem.radii[c] - clearance) ** 2, (problem.radii[c] + clearance) ** 2
         farthest = max(mx - low[0], high[0] - mx) ** 2 + max(my - low[1], high[1] - my) ** 2
         for visit, (x, y) in zip(visits[c], positions, strict=True):
             squared = (x - mx) * (x - mx) + (y - my) * (y - my)
@@ -82,9 +100,9 @@ def _state(problem: Problem, model: Any, total: Any, log: Any) -> tuple[list[tup
     for (x, y), (next_x, next_y) in pairwise(positions):
         squared = (next_x - x) * (next_x - x) + (next_y - y) * (next_y - y)
         if problem.dmin > 0:
-            model.addCons(squared >= (problem.dmin + CLEARANCE) ** 2)  # C6
+            model.addCons(squared >= (problem.dmin + clearance) ** 2)  # C6
         if np.isfinite(problem.vmax):
-            model.addCons(squared <= max(0.0, problem.vmax - CLEARANCE) ** 2)
+            model.addCons(squared <= max(0.0, problem.vmax - clearance) ** 2)
     values = []
     for c in range(C):
         most = float(problem.psi[c].sum()) + problem.epsilon
