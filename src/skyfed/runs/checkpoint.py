@@ -1,0 +1,78 @@
+"""Checkpoints: the global model after a round, written whole, checked when read, the last three kept."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from skyfed.errors import BadInputError
+from skyfed.records import Singles
+from skyfed.runs.folder import storage_errors, write_whole
+
+FORMAT = "1"
+_KEPT = 3
+
+
+def save_checkpoint(folder: Path, round: int, weights: Singles, buffers: Singles, run: str, algorithm: str) -> None:
+    """Write the model after `round` and drop the checkpoints that are no longer needed."""
+    data = pack_model(weights, buffers, {"round": str(round), "run": run, "algorithm": algorithm})
+    write_whole(folder / f"round-{round:05d}.safetensors", data)
+    with storage_errors(folder):
+        for old in sorted(folder.glob("round-*.safetensors"))[:-_KEPT]:
+            old.unlink()
+
+
+def last_checkpoint(folder: Path, run: str, algorithm: str, sizes: tuple[int, int]) -> tuple[int, Singles, Singles, list[str]] | None:
+    """Return the newest good checkpoint as (round, weights, buffers) with a line for each newer one that is not good."""
+    complaints: list[str] = []
+    for path in sorted(folder.glob("round-*.safetensors"), reverse=True):
+        try:
+            weights, buffers, about = unpack_model(path)
+            wanted = {"run": run, "algorithm": algorithm, "round": str(int(path.stem.removeprefix("round-")))}
+            for key, value in wanted.items():
+                if about.get(key) != value:
+                    raise BadInputError(f"{path}: belongs to another {key} ({about.get(key)}, not {value})")
+            if (len(weights), len(buffers)) != sizes:
+                raise BadInputError(f"{path}: holds a model of another size")
+        except BadInputError as error:
+            complaints.append(str(error))
+            continue
+        return int(about["round"]), weights, buffers, complaints
+    if complaints:
+        return -1, np.empty(0, np.float32), np.empty(0, np.float32), complaints
+    return None
+
+
+def pack_model(weights: Singles, buffers: Singles, about: dict[str, str]) -> bytes:
+    """Pack a model as safetensors with its description and a hash over both."""
+    about = {**about, "format": FORMAT}
+    about["sha256"] = _hash(weights, buffers, about)
+    # one entry, since safetensors writes several in no fixed order
+    return bytes(save({"weights": weights, "buffers": buffers}, {"about": json.dumps(about, sort_keys=True)}))
+
+
+def unpack_model(path: Path) -> tuple[Singles, Singles, dict[str, str]]:
+    """Read what `pack_model` wrote; raises BadInputError for anything damaged."""
+    try:
+        data = path.read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        about = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["about"])
+        tensors = load(data)
+        weights, buffers = tensors["weights"], tensors["buffers"]
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
+        raise BadInputError(f"{path}: not a checkpoint ({error})") from None
+    if about.get("format") != FORMAT:
+        raise BadInputError(f"{path}: written in format {about.get('format')}, this version reads {FORMAT}")
+    if about.get("sha256") != _hash(weights, buffers, about):
+        raise BadInputError(f"{path}: damaged (its hash differs)")
+    return weights, buffers, about
+
+
+def _hash(weights: Singles, buffers: Singles, about: dict[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps({k: v for k, v in sorted(about.items()) if k != "sha256"}).encode())
+    digest.update(np.ascontiguousarray(weights).data)
+    digest.update(np.ascontiguousarray(buffers).data)
+    return digest.hexdigest()

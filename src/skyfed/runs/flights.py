@@ -1,0 +1,94 @@
+"""Plan a run's flights into its folder; what is finished is never planned again."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from skyfed.config import Config
+from skyfed.errors import BadInputError
+from skyfed.flight.fleet import FleetPlan, load_fleet_plan
+from skyfed.flight.problem import Options
+from skyfed.flight.remote import pack_plan, plan_fleet, unpack_plan
+from skyfed.flight.verify import verify
+from skyfed.mission import Mission
+from skyfed.records import Plan
+from skyfed.runs.folder import RunFolder, storage_errors, write_whole
+
+Done = Callable[[int, Plan], None]
+
+
+def plan_into(folder: RunFolder, config: Config, mission: Mission, workers: int, done: Done) -> FleetPlan:
+    """Return the flights of a run: from plan.npz, or planned now; each vehicle's plan is saved as soon as it stands."""
+    target = folder.path / "plan.npz"
+    if target.exists():
+        return load_fleet_plan(target)
+    parts = folder.subfolder("plans")
+    plans = _saved(parts, mission)
+    for u, found in plans.items():
+        done(u, found)
+    open_ones = [u for u in range(config.vehicles) if u not in plans]
+    options = [planner_options(config, u) for u in open_ones]
+    problems = [mission.problems[u] for u in open_ones]
+    for k, found in plan_fleet(problems, config.flight.method, options, workers):
+        plans[open_ones[k]] = found
+        write_whole(_part(parts, open_ones[k]), pack_plan(found))
+        done(open_ones[k], found)
+    fleet = gather(config, mission, [plans[u] for u in range(config.vehicles)])
+    write_whole(target, fleet.to_bytes())
+    with storage_errors(parts):
+        for path in parts.iterdir():
+            path.unlink()
+        parts.rmdir()
+    return fleet
+
+
+def planner_options(config: Config, vehicle: int) -> Options:
+    """Return what a vehicle's planner is told besides its problem."""
+    return Options(seed=config.seed, vehicle=vehicle, placement=config.flight.placement, sca=config.flight.sca)
+
+
+def gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
+    """Put the plans of all vehicles side by side with what they were planned on."""
+    problems = mission.problems
+    truth = mission.field.mixtures
+    return FleetPlan(
+        positions=np.stack([p.positions for p in plans]),
+        association=np.stack([p.association for p in plans]),
+        centres=np.stack([p.centres for p in problems]),
+        radii=np.stack([p.radii for p in problems]),
+        true_centres=np.stack([m.centres for m in truth]),
+        true_radii=np.stack([config.field.zeta * m.deviations for m in truth]),
+        psi=mission.field.psi,
+        imax=np.stack([p.imax for p in problems]),
+        dmin=np.asarray(config.flight.dmin),
+        vmax=np.asarray(np.inf if config.flight.vmax is None else config.flight.vmax),
+        epsilon=np.asarray(config.flight.epsilon),
+        region=np.asarray(config.field.region),
+        windows=np.asarray(config.flight.windows),
+        method=np.asarray(config.flight.method),
+        objective=np.array([p.objective for p in plans]),
+        bound=np.array([p.bound for p in plans]),
+        seconds=np.array([p.seconds for p in plans]),
+        note=np.array([p.note for p in plans], dtype=np.str_),
+    )
+
+
+def _part(parts: Path, vehicle: int) -> Path:
+    return parts / f"vehicle-{vehicle:05d}.npz"
+
+
+def _saved(parts: Path, mission: Mission) -> dict[int, Plan]:
+    """Plans of an earlier, interrupted start that still verify."""
+    plans = {}
+    for u, problem in enumerate(mission.problems):
+        path = _part(parts, u)
+        if not path.exists():
+            continue
+        try:
+            found = unpack_plan(path.read_bytes())
+        except (OSError, ValueError, KeyError, BadInputError):
+            continue  # a damaged part is planned again
+        if not verify(problem, found):
+            plans[u] = found
+    return plans

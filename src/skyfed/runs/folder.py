@@ -1,0 +1,143 @@
+"""A run's folder: its layout, its lock, its manifest, and writing that is whole or not at all."""
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from skyfed import __version__
+from skyfed.config import Config, config_from_tree, differences
+from skyfed.errors import BadInputError, StorageError
+
+FORMAT = 1  # of the folder; raised when an older version could not read it
+_PACKAGES = ("numpy", "scipy", "highspy", "cvxpy", "scikit-learn", "matplotlib")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that readers see the old one or the new one, never a part; survives a loss of power."""
+    with storage_errors(path):
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn an operating system's error into a StorageError that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+class RunFolder:
+    """A folder that belongs to one config; locked while in use."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def claim(cls, path: Path, config: Config, command: Sequence[str]) -> Iterator["RunFolder"]:
+        """Create or reopen the folder of this config and hold its lock; anything else there is refused."""
+        folder = cls(path)
+        with storage_errors(path):
+            if path.exists() and not path.is_dir():
+                raise BadInputError(f"--out {path}: is a file; allowed: a new or empty folder, or this run's own")
+            path.mkdir(parents=True, exist_ok=True)
+            others = [entry for entry in path.iterdir() if entry.name != ".lock"]
+            if others and not (path / "config.toml").exists():
+                raise BadInputError(f"--out {path}: not empty and not a run; allowed: a new or empty folder, or this run's own")
+            folder._take_lock()
+        try:
+            folder._settle(config, command)
+            yield folder
+        finally:
+            folder._free_lock()
+
+    def read_config(self) -> Config:
+        """Read config.toml."""
+        import tomllib
+
+        with storage_errors(self.path):
+            text = (self.path / "config.toml").read_text(encoding="utf-8")
+        try:
+            return config_from_tree(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise BadInputError(f"{self.path / 'config.toml'}: not valid TOML: {error}") from None
+
+    def subfolder(self, name: str) -> Path:
+        """Return a folder inside, made if need be."""
+        with storage_errors(self.path / name):
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+        return self.path / name
+
+    def _settle(self, config: Config, command: Sequence[str]) -> None:
+        if (self.path / "config.toml").exists():
+            changed = differences(self.read_config(), config)
+            changed = [line for line in changed if not line.startswith("workers:")]
+            if changed:
+                raise BadInputError(f"--out {self.path}: holds another run ({'; '.join(changed[:3])}); allowed: a new folder")
+            return
+        write_whole(self.path / "manifest.json", json.dumps(manifest(config, command), indent=2).encode())
+        write_whole(self.path / "config.toml", config.to_toml().encode())
+
+    def _take_lock(self) -> None:
+        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise StorageError(f"{self.path}: in use by another process") from None
+        self._lock = descriptor
+
+    def _free_lock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)  # the kernel frees the lock, as it does when a process is killed
+            self._lock = None
+
+
+def manifest(config: Config, command: Sequence[str]) -> dict[str, Any]:
+    """What one needs to know to repeat a run: versions, machine, seed, command."""
+    versions = {}
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return {
+        "format": FORMAT,
+        "skyfed": __version__,
+        "python": platform.python_version(),
+        "packages": versions,
+        "system": platform.platform(),
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "seed": config.seed,
+        "command": ["skyfed", *command],
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or sys.platform

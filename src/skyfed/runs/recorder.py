@@ -1,0 +1,155 @@
+"""Keeps what a run gives: rows of the tables, checkpoints, and the model at the end."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from skyfed.config import Config
+from skyfed.runs.checkpoint import last_checkpoint, pack_model, save_checkpoint
+from skyfed.runs.folder import RunFolder, write_whole
+from skyfed.runs.store import Row, Table
+from skyfed.sensing import Schedule
+from skyfed.simulate import Report, State
+
+ROUNDS = {
+    "round": "int", "accuracy": "float", "accuracy_full": "float", "loss": "float", "train_loss": "float",
+    "test_size": "int", "train_size": "int", "eta": "float", "eta_local": "float", "seconds": "float",
+    "wire_bytes": "int", "dropped": "int", "forgetting": "float", "accuracy_class": "floats",
+}  # fmt: skip
+UPLINK = {
+    "round": "int", "vehicle": "int", "delta": "float", "kept": "int", "quantised": "bool", "paper_bits": "float",
+    "wire_bytes": "int", "buffer_bytes": "int", "modelled_seconds": "float", "measured_seconds": "float",
+    "measured_cpu_seconds": "float", "modelled_energy": "float", "train_loss": "float", "dropped": "text",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where an algorithm of a run stands: the next round and the model to start it from; complaints about checkpoints."""
+
+    first: int
+    state: State
+    complaints: list[str]
+
+
+class AlgorithmRecorder:
+    """Records one algorithm of a run; `after` is called with every finished round's row and may raise to stop."""
+
+    def __init__(
+        self, folder: RunFolder, config: Config, algorithm: str, schedule: Schedule, test_total: int, identity: str,
+        after: Callable[[Row], None],
+    ) -> None:
+        self._config, self._algorithm, self._schedule, self._identity = config, algorithm, schedule, identity
+        self.path = folder.subfolder(algorithm)
+        self._checkpoints = folder.subfolder(f"{algorithm}/checkpoints")
+        self._rounds, self._uplink = Table(self.path, "rounds"), Table(self.path, "uplink")
+        self._test_total, self._after = test_total, after
+        self._best_class: np.ndarray | None = None
+        self._clock = time.perf_counter()
+
+    @property
+    def done(self) -> bool:
+        """Whether the algorithm has been trained to the end."""
+        return (self.path / "model.safetensors").exists() and self._rounds.parquet.exists()
+
+    def standing(self, start: State) -> Standing:
+        """Return where to go on: after the newest good checkpoint, or at the start."""
+        found = last_checkpoint(
+            self._checkpoints, self._identity, self._algorithm, (len(start.weights), len(start.buffers))
+        )
+        first, state, complaints = 0, start, []
+        if found is not None:
+            first, complaints = found[0] + 1, found[3]
+            if first:
+                state = State(found[1], found[2])
+        rows = self._rounds.keep(first)
+        self._uplink.keep(first)
+        for row in rows:
+            self._forget(row.get("accuracy_class"))
+        if len(rows) < first:
+            return Standing(0, start, [*complaints, f"{self.path}: rounds are missing from the table"])
+        self._clock = time.perf_counter()
+        return Standing(first, state, complaints)
+
+    def record(self, state: State, report: Report) -> None:
+        """Keep a finished round."""
+        t = report.round
+        rows = [self._uplink_row(report, k) for k in range(len(report.uploads))]
+        if rows:
+            self._uplink.append(rows)
+        row = self._round_row(report)
+        self._rounds.append([row])
+        if (t + 1) % self._config.checkpoint_every == 0 or t == self._config.rounds - 1:
+            save_checkpoint(self._checkpoints, t, state.weights, state.buffers, self._identity, self._algorithm)
+        if t == self._config.rounds - 1:
+            self._finish(state)
+        self._clock = time.perf_counter()
+        self._after(row)
+
+    def rows(self) -> list[Row]:
+        """Return the rounds so far."""
+        return self._rounds.rows()
+
+    def _finish(self, state: State) -> None:
+        self._uplink.finish(UPLINK)
+        about = {"run": self._identity, "algorithm": self._algorithm, "round": str(self._config.rounds - 1)}
+        write_whole(self.path / "model.safetensors", pack_model(state.weights, state.buffers, about))
+        self._rounds.finish(ROUNDS)
+
+    def _round_row(self, report: Report) -> Row:
+        t, train = report.round, self._config.train
+        per_class = None if report.per_class is None else [None if math.isnan(x) else float(x) for x in report.per_class]
+        return {
+            "round": t,
+            "accuracy": _finite(report.accuracy),
+            "accuracy_full": _finite(report.accuracy_full),
+            "loss": _finite(report.loss),
+            "train_loss": _finite(report.train_loss),
+            "test_size": int(self._schedule.test_members(t, self._test_total).sum()),
+            "train_size": len(self._schedule.union(t)),
+            "eta": train.eta_at(t),
+            "eta_local": train.eta_local_at(t),
+            "seconds": time.perf_counter() - self._clock,
+            "wire_bytes": sum(len(upload.data) for upload in report.uploads),
+            "dropped": len(report.dropped),
+            "forgetting": self._forget(per_class),
+            "accuracy_class": per_class,
+        }
+
+    def _uplink_row(self, report: Report, k: int) -> Row:
+        upload, cost = report.uploads[k], self._config.cost
+        return {
+            "round": report.round,
+            "vehicle": upload.vehicle,
+            "delta": upload.delta,
+            "kept": upload.kept,
+            "quantised": upload.quantised,
+            "paper_bits": upload.paper_bits,
+            "wire_bytes": len(upload.data),
+            "buffer_bytes": upload.buffer_bytes,
+            "modelled_seconds": cost.t_train * upload.local_rounds,
+            "measured_seconds": upload.seconds,
+            "measured_cpu_seconds": upload.cpu,
+            "modelled_energy": cost.e_train * upload.local_rounds,
+            "train_loss": _finite(upload.loss),
+            "dropped": report.dropped.get(upload.vehicle),
+        }
+
+    def _forget(self, per_class: list[float | None] | None) -> float | None:
+        """Mean over the classes of the best past accuracy less the present one; both on the fixed test set."""
+        if per_class is None:
+            return None
+        now = np.array([np.nan if x is None else x for x in per_class])
+        if self._best_class is None:
+            self._best_class = now
+            return 0.0
+        lost = np.fmax(self._best_class - now, 0.0)
+        self._best_class = np.fmax(self._best_class, now)
+        return float(np.nanmean(lost)) if np.isfinite(lost).any() else 0.0
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,72 @@
+"""Tables of a run: one line a round while it runs, Parquet when it is done."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from skyfed.errors import BadInputError
+from skyfed.runs.folder import storage_errors, write_whole
+
+Row = dict[str, Any]
+
+
+class Table:
+    """Rows that grow round by round: `name.jsonl` until `finish` turns it into `name.parquet`."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._lines = folder / f"{name}.jsonl"
+        self.parquet = folder / f"{name}.parquet"
+
+    def append(self, rows: list[Row]) -> None:
+        """Add rows and make sure they are on the disk."""
+        with storage_errors(self._lines), self._lines.open("ab") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rows(self) -> list[Row]:
+        """Return all rows so far; a last line that was cut off is left out."""
+        if self.parquet.exists():
+            return read_parquet(self.parquet)
+        found = []
+        with storage_errors(self._lines):
+            lines = self._lines.read_bytes().splitlines() if self._lines.exists() else []
+        for line in lines:
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                break
+        return found
+
+    def keep(self, rounds: int) -> list[Row]:
+        """Forget rows of rounds from `rounds` on; returns the others."""
+        kept = [row for row in self.rows() if row["round"] < rounds]
+        write_whole(self._lines, "".join(json.dumps(row) + "\n" for row in kept).encode())
+        return kept
+
+    def finish(self, columns: dict[str, str]) -> None:
+        """Write the Parquet file with these columns (name: Arrow type) and remove the lines."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        kinds = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_(), "text": pa.string(), "floats": pa.list_(pa.float64())}
+        schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+        table = pa.Table.from_pylist([{name: row.get(name) for name in columns} for row in self.rows()], schema)
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        write_whole(self.parquet, sink.getvalue().to_pybytes())
+        with storage_errors(self._lines):
+            self._lines.unlink(missing_ok=True)
+
+
+def read_parquet(path: Path) -> list[Row]:
+    """Read a table written by `finish`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[Row] = pq.read_table(path).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise BadInputError(f"{path}: not a table ({error})") from None
+    return rows
