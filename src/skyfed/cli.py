@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -10,12 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import typer
+import typer.core
 
-from skyfed.errors import SkyfedError
+from skyfed.errors import BadInputError, SkyfedError, StorageError
 
 if TYPE_CHECKING:
+    from skyfed.config import Config
     from skyfed.flight.fleet import FleetPlan
     from skyfed.mission import Mission
+    from skyfed.runs.folder import RunFolder
+    from skyfed.sensing.datasets import Pictures
+
+typer.core.HAS_RICH = False  # typer 0.20 escapes "[default: …]" for rich in plain help too
 
 app = typer.Typer(
     name="skyfed",
@@ -24,55 +31,90 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+bench = typer.Typer(help="Measure: ratios taken in one run, beside what they have to be.", no_args_is_help=True)
+data = typer.Typer(help="Fetch data sets and say where they lie.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+app.add_typer(data, name="data")
 
 Source = Annotated[str, typer.Argument(metavar="[PRESET|FILE]", help="A preset's name or a TOML file.")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting (TOML value); repeatable.")
 ]
+Out = Annotated[Path | None, typer.Option(help="Folder for the results; a new one under runs/ if not given.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Plain lines instead of live output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-class StoppedError(Exception):
-    """A signal asked the program to stop."""
+class StoppedError(BaseException):
+    """A signal asked the program to stop; no `except Exception` on the way may take it for a failure."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.number = number
 
 
+class Stop:
+    """What a signal does: stop at once, or after the present round; a second signal always stops at once."""
+
+    def __init__(self) -> None:
+        self.later = False
+        self._asked = 0
+
+    def __call__(self, number: int, frame: Any) -> None:
+        """Take a signal."""
+        if not self.later or self._asked:
+            raise StoppedError(number)
+        self._asked = number
+        print("stopping after this round; once more stops at once", file=sys.stderr)
+
+    def check(self) -> None:
+        """Stop now if that was asked for."""
+        if self._asked:
+            raise StoppedError(self._asked)
+
+
+stop = Stop()
+
+
 def main() -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run_arguments(sys.argv[1:]))
 
 
-def run(arguments: list[str]) -> int:
+def run_arguments(arguments: list[str]) -> int:
     """Run with these arguments; returns the exit code."""
     try:
         with _signals():
             app(args=arguments, prog_name="skyfed", standalone_mode=False)
+            sys.stdout.flush()
     except SkyfedError as error:
         print(f"skyfed: {error}", file=sys.stderr)
         return error.exit_code
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
     except click.ClickException as error:
         print(f"skyfed: {error.format_message().splitlines()[0]} (see skyfed --help)", file=sys.stderr)
         return 2
-    except StoppedError as stop:
-        return 128 + stop.number
+    except StoppedError as stopped:
+        return 128 + stopped.number
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nothing to flush to
         return 1
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(f"skyfed: {error}", file=sys.stderr)
+        return StorageError.exit_code
     return 0
 
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    def stop(number: int, frame: Any) -> None:
-        raise StoppedError(number)
-
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, stop) for number in numbers}
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    before = {number: signal.signal(number, stop) for number in heard}
     try:
         yield
     finally:
@@ -88,12 +130,11 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
+
+
 @app.callback()
-def _top(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
+def _top(version: Version = False) -> None:
     pass
 
 
@@ -109,47 +150,102 @@ def presets() -> None:
 
 
 @app.command()
-def plan(
-    source: Source = "quick",
-    overrides: Overrides = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the results; a new one under runs/ if not given.")
-    ] = None,
-    plain: Plain = False,
-) -> None:
+def plan(source: Source = "quick", overrides: Overrides = None, out: Out = None, plain: Plain = False) -> None:
     """Plan flights: plan.npz, map.png, figures, and a table with gap and seconds."""
     from skyfed.config import load_config
-    from skyfed.mission import prepare_mission
-    from skyfed.runs.flights import plan_into
     from skyfed.runs.folder import RunFolder
 
     config = load_config(source, overrides or [])
-    mission = prepare_mission(config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed)
-    path = out or _new_folder(source)
-    with RunFolder.claim(path, config, sys.argv[1:]) as folder:
-        finished: set[int] = set()
-        try:
-            with _progress("planning", config.vehicles, "vehicles", plain) as advance:
-
-                def done(vehicle: int, found: object) -> None:
-                    finished.add(vehicle)
-                    advance()
-
-                fleet = plan_into(folder, config, mission, config.workers or os.cpu_count() or 1, done)
-        except StoppedError:
-            again = f"skyfed plan {folder.path / 'config.toml'} --out {folder.path}"
-            print(
-                f"stopped: {len(finished)} of {config.vehicles} flights are saved; go on with: {again}", file=sys.stderr
-            )
-            raise
-        _print_flights(fleet, mission)
-        _draw_flights(folder, fleet, config)
+    mission = _mission(config)
+    with RunFolder.claim(out or _new_folder(source), config, sys.argv[1:]) as folder:
+        fleet = _plan(folder, config, mission, plain)
+        _draw_flights(folder, config, fleet)
         print(f"written to {folder.path}: plan.npz, map.png, figures/")
 
 
-bench = typer.Typer(help="Measure: ratios taken in one run, beside what they have to be.", no_args_is_help=True)
-app.add_typer(bench, name="bench")
-Json = Annotated[bool, typer.Option("--json", help="Print a JSON list of records instead of a table.")]
+@app.command()
+def run(source: Source = "quick", overrides: Overrides = None, out: Out = None, plain: Plain = False) -> None:
+    """Plan flights and train every algorithm asked for; tables, figures and the models end in one folder."""
+    from skyfed.config import load_config
+    from skyfed.runs.folder import RunFolder
+
+    config = load_config(source, overrides or [])
+    mission, pictures = _mission(config), _pictures(config)
+    with RunFolder.claim(out or _new_folder(source), config, sys.argv[1:]) as folder:
+        _train(folder, config, mission, pictures, plain)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")], plain: Plain = False
+) -> None:
+    """Go on where a stopped run stood; a finished run says so."""
+    from skyfed.runs.folder import RunFolder
+
+    if not (folder / "config.toml").is_file():
+        raise BadInputError(f"{folder}: not a run's folder (no config.toml)")
+    config = RunFolder(folder).read_config()
+    if all((folder / name / "model.safetensors").exists() for name in config.algorithms):
+        print(f"{folder}: finished; nothing to resume")
+        return
+    mission, pictures = _mission(config), _pictures(config)
+    with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
+        _train(claimed, config, mission, pictures, plain)
+
+
+@app.command()
+def evaluate(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
+    algorithm: Annotated[str | None, typer.Option(help="One algorithm; all that are finished if not given.")] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="Your own pictures: a directory of class folders named as the classes.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print the accuracy of saved models on the full test set, or on your own pictures."""
+    from skyfed.report.score import print_scores, score_models
+
+    scores = score_models(folder, algorithm, pictures)
+    print_scores(scores, as_json)
+
+
+@data.command("list")
+def data_list() -> None:
+    """List the data sets and whether they are here."""
+    from skyfed.sensing.datasets import data_folder
+
+    here = (data_folder() / "cifar10.safetensors").exists()
+    print(
+        f"cifar10      CIFAR-10, 60,000 pictures, 10 classes; {'here' if here else 'not here: skyfed data get cifar10'}"
+    )
+    print("synthetic    generated, 7,500 pictures, 10 classes; always here")
+    print("folder:PATH  your own: a directory of class folders, or train/ and test/ with class folders")
+
+
+@data.command("get")
+def data_get(name: Annotated[str, typer.Argument(metavar="NAME")], plain: Plain = False) -> None:
+    """Fetch a data set into the data folder."""
+    from skyfed.report.live import transferring
+    from skyfed.sensing.datasets import DataSettings, cifar10, data_folder, load_data
+
+    if name != "cifar10":
+        raise BadInputError(f"data get {name!r}: allowed: cifar10 (synthetic and folder: need no fetching)")
+    target = data_folder() / "cifar10.safetensors"
+    if target.exists():
+        load_data(DataSettings())
+        print(f"cifar10 is here and whole: {target}")
+        return
+    with transferring(plain) as progress:
+        path = cifar10.fetch(data_folder(), progress)
+    print(f"cifar10 is in {path}")
+
+
+@data.command("path")
+def data_path() -> None:
+    """Print the data folder."""
+    from skyfed.sensing.datasets import data_folder
+
+    print(data_folder())
 
 
 @bench.command("planner")
@@ -158,18 +254,99 @@ def bench_planner(
     seeds: Annotated[int, typer.Option(min=1, help="Instances of each kind: seeds 0 to N-1.")] = 10,
     cap: Annotated[float, typer.Option(min=1, help="Seconds SCIP gets for one instance.")] = 60.0,
 ) -> None:
-    """Measure the flight planner against its bars, Algorithm 1 and SCIP (about 20 minutes)."""
+    """Measure the flight planner against its bars, Algorithm 1 and SCIP (about 10 minutes)."""
     from skyfed.bench.planner import bench_planner as measure
     from skyfed.bench.row import print_rows, to_json
 
-    rows = measure(seeds, cap, os.cpu_count() or 1, lambda what: print(f"bench: {what}", file=sys.stderr))
+    rows = measure(seeds, cap, _workers(0), lambda what: print(f"bench: {what}", file=sys.stderr))
     if as_json:
         print(to_json(rows))
     else:
         print_rows(f"Flight planner, {seeds} seeds", rows)
 
 
-def _draw_flights(folder: Any, fleet: "FleetPlan", config: Any) -> None:
+def _workers(configured: int) -> int:
+    return configured or os.cpu_count() or 1
+
+
+def _new_folder(source: str) -> Path:
+    from datetime import datetime
+
+    return Path("runs") / f"{Path(source).stem}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+
+
+def _mission(config: "Config") -> "Mission":
+    """Prepare what the fleet faces; bad input shows here, before anything is written."""
+    from skyfed.mission import prepare_mission
+
+    return prepare_mission(config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed)
+
+
+def _pictures(config: "Config") -> "Pictures":
+    """Load the pictures and check that they fit the field."""
+    from skyfed.sensing.datasets import load_data
+
+    pictures = load_data(config.data)
+    if pictures.classes != config.field.classes:
+        here = f"{config.data.name} has {pictures.classes} classes"
+        raise BadInputError(f"field.classes = {config.field.classes}: {here}; allowed: the same number")
+    return pictures
+
+
+def _plan(folder: "RunFolder", config: "Config", mission: "Mission", plain: bool) -> "FleetPlan":
+    """Plan what is not planned yet and print the table; a signal stops at once, finished flights are saved."""
+    from skyfed.report.live import counting
+    from skyfed.report.tables import print_flights
+    from skyfed.runs.flights import plan_into
+
+    finished: set[int] = set()
+    try:
+        with counting("planning", config.vehicles, "vehicles", plain) as advance:
+
+            def done(vehicle: int, found: object) -> None:
+                finished.add(vehicle)
+                advance()
+
+            fleet = plan_into(folder, config, mission, _workers(config.workers), done)
+    except StoppedError:
+        again = _hint(folder)
+        print(f"stopped: {len(finished)} of {config.vehicles} flights are saved; go on with: {again}", file=sys.stderr)
+        raise
+    print_flights(fleet, mission)
+    return fleet
+
+
+def _hint(folder: "RunFolder") -> str:
+    """Return the command that goes on with what was stopped."""
+    place = shlex.quote(str(folder.path))
+    if sys.argv[1:2] == ["plan"]:
+        return f"skyfed plan {shlex.quote(str(folder.path / 'config.toml'))} --out {place}"
+    return f"skyfed resume {place}"
+
+
+def _train(folder: "RunFolder", config: "Config", mission: "Mission", pictures: "Pictures", plain: bool) -> None:
+    """Plan, train, tabulate, draw; a signal stops after the present round."""
+    from skyfed.drivers.execute import execute
+    from skyfed.report.live import RunView
+    from skyfed.report.tables import print_summary
+
+    fleet = _plan(folder, config, mission, plain)
+    stop.later = True
+    try:
+        with RunView(config.algorithms, config.rounds, plain, stop.check) as view:
+            execute(folder, config, pictures, fleet, _workers(config.workers), view)
+    except StoppedError:
+        print(f"stopped; every finished round is kept; go on with: {_hint(folder)}", file=sys.stderr)
+        raise
+    finally:
+        stop.later = False
+    print_summary(folder.path, config.algorithms, f"Run {folder.path}")
+    _draw_flights(folder, config, fleet)
+    _draw_training(folder, config)
+    print(f"written to {folder.path}: figures/, tables (parquet), models (safetensors)")
+
+
+def _draw_flights(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:
     from skyfed.report.figures import draw_association, draw_map, draw_psi, save
     from skyfed.report.waypoints import export_all
     from skyfed.runs.folder import storage_errors, write_whole
@@ -183,89 +360,23 @@ def _draw_flights(folder: Any, fleet: "FleetPlan", config: Any) -> None:
         picture = save(draw_map(fleet, side), figures / "map")[0]
         write_whole(folder.path / "map.png", picture.read_bytes())
         if config.field.origin is not None:
-            export_all(
-                fleet, folder.subfolder("waypoints"), config.field.origin, config.sensor.altitude, config.flight.hold
-            )
+            place = folder.subfolder("waypoints")
+            export_all(fleet, place, config.field.origin, config.sensor.altitude, config.flight.hold)
 
 
-def _print_flights(fleet: "FleetPlan", mission: "Mission") -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _draw_training(folder: "RunFolder", config: "Config") -> None:
+    from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads, read_curves
+    from skyfed.report.figures import save
+    from skyfed.runs.folder import storage_errors
 
-    from skyfed.flight.fleet import age_of_information
-
-    table = Table(
-        title=f"Flights: {fleet.method}, {fleet.vehicles} vehicles, {fleet.rounds} rounds, {fleet.classes} classes"
-    )
-    shown = "vehicle|objective\n(nats)|proven bound\n(nats)|gap\n(nats)|loss per\nclass (%)|age mean/worst\n(rounds)"
-    for name in [*shown.split("|"), "centre error\nmean/worst (m)", "CPU\n(s)", "note"]:
-        table.add_column(name, justify="left" if name == "note" else "right")
-    for u in range(fleet.vehicles):
-        age = age_of_information(fleet.association[u], fleet.classes)
-        error = mission.errors[u]
-        proven = fleet.bound[u] < float("inf")
-        table.add_row(
-            str(u),
-            f"{fleet.objective[u]:.4f}",
-            f"{fleet.bound[u]:.4f}" if proven else "none",
-            f"{fleet.gap[u]:.1e}" if proven else "-",
-            f"{100 * fleet.loss[u]:.3f}" if proven else "-",
-            f"{age.mean():.1f} / {age.max()}",
-            f"{error.centre_mean:.1f} / {error.centre_worst:.1f}",
-            f"{fleet.seconds[u]:.2f}",
-            str(fleet.note[u]),
-        )
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
-
-
-@contextlib.contextmanager
-def _progress(what: str, total: int, unit: str, plain: bool) -> Iterator[Any]:
-    """Show how far the work is and how long it still takes: a bar on a terminal, a line now and then elsewhere."""
-    import time
-
-    if not plain and sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
-        columns = (
-            TextColumn(what),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn(unit),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=Console(stderr=True)) as bar:
-            task = bar.add_task(what, total=total)
-            yield lambda: bar.advance(task)
-        return
-    begin, count, last = time.monotonic(), 0, 0.0
-
-    def advance() -> None:
-        nonlocal count, last
-        count += 1
-        now = time.monotonic()
-        if count == total or now - last > 5:
-            last = now
-            left = (now - begin) / count * (total - count)
-            print(f"{what}: {count} of {total} {unit}, {left:.0f} s left", file=sys.stderr)
-
-    yield advance
-
-
-def _new_folder(source: str) -> Path:
-    from datetime import datetime
-
-    stem = Path(source).stem
-    return Path("runs") / f"{stem}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    figures = folder.subfolder("figures")
+    curves = read_curves([folder.path], config.algorithms)
+    with storage_errors(figures):
+        save(draw_accuracy(curves), figures / "fig3-accuracy")
+        save(draw_accuracy_over(curves, "megabytes"), figures / "accuracy-megabytes")
+        save(draw_accuracy_over(curves, "modelled_seconds"), figures / "accuracy-seconds")
+        if any(curve.paper_bits.size for curve in curves):
+            save(draw_payloads(curves), figures / "fig4-payload")
 
 
 if __name__ == "__main__":

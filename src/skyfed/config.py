@@ -9,12 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from skyfed.algorithms import RECIPES
+from skyfed.cost import CostSettings
 from skyfed.errors import BadInputError
 from skyfed.field import FieldSettings
 from skyfed.flight.problem import FlightSettings
+from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
 from skyfed.sensing import SensingSettings, SensorSettings
+from skyfed.sensing.datasets import DataSettings
+from skyfed.server import ServerSettings
+from skyfed.wire.quantise import QuantiseSettings
 
 DEFAULT_PRESET = "quick"
 
@@ -27,11 +33,48 @@ class Config(BaseModel):
     seed: int = Field(0, ge=0, lt=2**63, description="every random number follows from it")
     vehicles: int = Field(10, ge=1, le=100_000, description="U")
     rounds: int = Field(100, ge=1, le=1_000_000, description="T")
+    algorithms: list[str] = Field(
+        list(RECIPES), min_length=1, description="which algorithms are trained, in this order"
+    )
+    eval_every: int = Field(
+        1, ge=1, description="rounds between two tests of the model; the last round is always tested"
+    )
+    checkpoint_every: int = Field(1, ge=1, description="rounds between two checkpoints")
     workers: int = Field(0, ge=0, le=1024, description="worker processes; 0 is one a core; never changes a result")
     field: FieldSettings = FieldSettings()
     sensor: SensorSettings = SensorSettings()
     flight: FlightSettings = FlightSettings()
     sensing: SensingSettings = SensingSettings()
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    train: TrainSettings = TrainSettings()
+    prune: PruneSettings = PruneSettings()
+    quantise: QuantiseSettings = QuantiseSettings()
+    server: ServerSettings = ServerSettings()
+    cost: CostSettings = CostSettings()
+
+    @field_validator("algorithms")
+    @classmethod
+    def _known_algorithms(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if name not in RECIPES:
+                raise ValueError(f"{name!r} is not known; allowed: {', '.join(RECIPES)}")
+        if len(set(names)) < len(names):
+            raise ValueError("an algorithm is named twice")
+        return names
+
+    @model_validator(mode="after")
+    def _one_number_a_vehicle(self) -> "Config":
+        alpha, delta = self.server.alpha, self.prune.delta
+        if isinstance(alpha, list) and (len(alpha) != self.vehicles or sum(alpha) <= 0):
+            raise ValueError(
+                f"server.alpha: allowed: one number for each of the {self.vehicles} vehicles, some above 0"
+            )
+        if isinstance(delta, list) and len(delta) not in (2, self.vehicles):
+            raise ValueError(
+                f"prune.delta: allowed: [low, high] or one number for each of the {self.vehicles} vehicles"
+            )
+        return self
 
     def to_toml(self) -> str:
         """Write every setting; reading it back gives an equal config. Settings that are off are left out."""
@@ -60,9 +103,16 @@ def load_config(source: str = DEFAULT_PRESET, overrides: Sequence[str] = ()) -> 
 def config_from_tree(tree: dict[str, Any]) -> Config:
     """Check a tree of plain values; raises BadInputError naming the first offending key."""
     try:
-        return Config.model_validate_json(json.dumps(tree, default=str), strict=True)
+        return Config.model_validate_json(
+            json.dumps(tree, default=str, ensure_ascii=False).encode("utf-8"), strict=True
+        )
     except ValidationError as error:
-        raise BadInputError(_one_line(error, tree)) from None
+        raise BadInputError(" ".join(_one_line(error, tree).splitlines())) from None
+    except UnicodeEncodeError as error:
+        culprit = next((key for key, value in _leaves(tree) if _undecodable(value)), "config")
+        raise BadInputError(f"{culprit}: not UTF-8 ({error.reason})") from None
+    except RecursionError:
+        raise BadInputError(f"{next(iter(tree))}: nested too deeply") from None
 
 
 def differences(a: Config, b: Config) -> list[str]:
@@ -84,6 +134,8 @@ def _read(source: str) -> dict[str, Any]:
         tree = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInputError(f"{source}: not valid TOML: {error}") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply, or thousands of digits
+        raise BadInputError(f"{source}: {error}") from None
     except OSError as error:
         raise BadInputError(f"{source}: {error.strerror or error}") from None
     if path.is_file():
@@ -93,25 +145,33 @@ def _read(source: str) -> dict[str, Any]:
 
 def _resolve_files(tree: dict[str, Any], base: Path) -> None:
     """Make the paths of field.file absolute: beside the config that names them, or where the command was given."""
+
+    def absolute(name: Any) -> Any:
+        return str((base / name).resolve()) if isinstance(name, str) and "\0" not in name else name
+
     field = tree.get("field")
     files = field.get("file") if isinstance(field, dict) else None
     if isinstance(field, dict) and isinstance(files, str):
-        field["file"] = str((base / files).resolve())
+        field["file"] = absolute(files)
     elif isinstance(field, dict) and isinstance(files, list):
-        field["file"] = [str((base / name).resolve()) if isinstance(name, str) else name for name in files]
+        field["file"] = [absolute(name) for name in files]
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
-    if not equals or not all(parts):
+    if not equals or not all(parts) or len(parts) > 8:
         raise BadInputError(f"--set {override!r}: allowed: key=value, as in flight.dmin=5")
+    if "\n" in text or "\r" in text:
+        raise BadInputError(f"--set {override!r}: allowed: one line")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         if any(mark in text for mark in "[]{}\"'"):
             raise BadInputError(f"--set {override!r}: {text!r} is not a TOML value") from None
         value = text.strip()  # a bare word is a string: flight.method=sca
+    except (RecursionError, ValueError) as error:  # nested too deeply, or thousands of digits
+        raise BadInputError(f"--set {key}: {error}") from None
     for part in parts[:-1]:
         tree = tree.setdefault(part, {})
         if not isinstance(tree, dict):
@@ -148,6 +208,10 @@ def _one_line(error: ValidationError, tree: dict[str, Any]) -> str:
     meaning = f" ({about.description})" if about is not None and about.description else ""
     shown = json.dumps(value, default=str)
     return f"{key} = {shown if len(shown) < 60 else shown[:57] + '...'}: {allowed}{meaning}"
+
+
+def _undecodable(value: Any) -> bool:
+    return any(0xD800 <= ord(letter) <= 0xDFFF for letter in str(value))
 
 
 def _plain(message: str) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skyfed.errors import BadInputError
 from skyfed.field import FITS, EstimationError, Field, FieldSettings, Mixture, build_field, estimation_error
 from skyfed.flight.problem import FlightSettings, Problem, spread_imax, window_spans
 from skyfed.rng import stream
@@ -51,5 +52,9 @@ def prepare_mission(
 def _estimate(truth: Field, vehicle: int, field: FieldSettings, sensing: SensingSettings, seed: int) -> Mixture:
     counts = np.maximum(1, initial_counts(truth.psi[vehicle], sensing.initial))
     rng = stream(seed, "initial positions", vehicle=vehicle)
+    if counts.max() < 2:
+        raise BadInputError(
+            f"sensing.initial = {sensing.initial}: one sample a class tells no radius; allowed: two of some class"
+        )
     positions, labels = truth.mixtures[vehicle].sample(counts, rng)
     return FITS[field.estimate](positions, labels, field.classes)

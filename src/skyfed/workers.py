@@ -13,6 +13,8 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -34,9 +36,12 @@ class WorkerDiedError(errors.SkyfedError):
 class Crew:
     """A fixed number of worker processes for one handler; use as a context manager."""
 
-    def __init__(self, handler: str, workers: int) -> None:
-        """Name the handler "package.module:function"; with one worker the jobs run in this process."""
-        self._handler, self._workers = handler, workers
+    def __init__(self, handler: str, workers: int, hello: bytes | None = None) -> None:
+        """Name the handler "package.module:function"; `hello` is the first job of every new process.
+
+        With one worker and no hello the jobs run in this process.
+        """
+        self._handler, self._workers, self._hello = handler, workers, hello
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "Crew":
@@ -46,27 +51,50 @@ class Crew:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         for process in self._processes:
-            process.kill() if kind else _stdin(process).close()
+            if kind:
+                process.kill()
+            else:
+                with contextlib.suppress(OSError):
+                    _stdin(process).close()
         for process in self._processes:
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe:
-                    with contextlib.suppress(OSError):
-                        pipe.close()
+            _bury(process)
         self._processes.clear()
 
-    def run(self, jobs: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Yield (index of the job, answer) as answers come; an error of a job is raised here as its own class."""
-        if self._workers == 1 or len(jobs) == 1:
+    def run_in_order(self, jobs: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield the answers in the order of the jobs; workers run ahead of the reader by a few jobs only."""
+        early: dict[int, bytes] = {}
+        done = 0
+
+        def ahead() -> int:
+            return done + 2 * self._workers
+
+        for index, answer in self.run(jobs, ahead):
+            early[index] = answer
+            while done in early:
+                yield early.pop(done)
+                done += 1
+
+    def run(self, jobs: Sequence[bytes], ahead: Callable[[], int] | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yield (index of the job, answer) as answers come; an error of a job is raised here as its own class.
+
+        ahead: gives the index that no job may be started from at present.
+        """
+        if self._hello is None and (self._workers == 1 or len(jobs) == 1):
             handler = load_handler(self._handler)
             for index, job in enumerate(jobs):
-                yield index, handler(job)
+                try:
+                    answer = handler(job)
+                except errors.SkyfedError:
+                    raise
+                except Exception as error:  # as from a worker process
+                    raise errors.SkyfedError(f"{type(error).__name__}: {error}") from error
+                yield index, answer
             return
         waiting = deque((index, 1) for index in range(len(jobs)))
         busy: dict[int, tuple[subprocess.Popen[bytes], int, int]] = {}
         with selectors.DefaultSelector() as selector:
             while waiting or busy:
-                while waiting and len(busy) < self._workers:
+                while waiting and len(busy) < self._workers and (ahead is None or waiting[0][0] < ahead()):
                     process = self._idle({entry[0].pid for entry in busy.values()})
                     index, attempt = waiting.popleft()
                     out = _stdout(process)
@@ -77,11 +105,11 @@ class Crew:
                 for key, _ in selector.select():
                     process, index, attempt = busy.pop(key.fd)
                     selector.unregister(key.fileobj)
-                    answer = _read_frame(_stdout(process))
-                    if answer is not None:
-                        yield index, _opened(answer)
+                    frame = _read_frame(_stdout(process))
+                    if frame is not None:
+                        yield index, _opened(frame)
                         continue
-                    code = process.wait()
+                    code = _bury(process)
                     self._processes.remove(process)
                     if attempt == _TRIES:
                         raise WorkerDiedError(
@@ -98,8 +126,16 @@ class Crew:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **ONE_THREAD},
+            process_group=0,  # Ctrl-C in a terminal reaches the parent alone
         )
         self._processes.append(process)
+        if self._hello is not None:
+            with contextlib.suppress(BrokenPipeError):
+                _write_frame(_stdin(process), self._hello)
+            answer = _read_frame(_stdout(process))
+            if answer is None:
+                raise WorkerDiedError(f"a worker process ended at its start (exit code {process.wait()})")
+            _opened(answer)
         return process
 
 
@@ -108,6 +144,15 @@ def load_handler(name: str) -> Handler:
     module, function = name.split(":")
     handler: Handler = getattr(importlib.import_module(module), function)
     return handler
+
+
+def _bury(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a process that ends and close its pipes; returns its exit code."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    return process.wait()
 
 
 def _stdin(process: subprocess.Popen[bytes]) -> IO[bytes]:
@@ -143,8 +188,16 @@ def _opened(answer: tuple[bool, bytes]) -> bytes:
     raise getattr(errors, kind, errors.SkyfedError)(message)
 
 
+def _end_with(parent: int) -> None:
+    """End this process, in the middle of a job too, once its parent has gone."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
 def _serve(name: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not reach the answers

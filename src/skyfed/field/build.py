@@ -59,4 +59,5 @@ def _projections(settings: FieldSettings, vehicles: int, seed: int) -> Floats:
         return np.broadcast_to(matrix, (vehicles, *shape))
     scale = 1.0 if given == "random" else float(given)
     draws = [stream(seed, "projection", vehicle=u).standard_normal(shape) for u in range(vehicles)]
-    return scale * np.stack(draws)
+    with np.errstate(over="ignore"):
+        return scale * np.stack(draws)

@@ -30,16 +30,20 @@ def check_basis(basis: str) -> Callable[[Floats], Floats]:
             raise ValueError(f"{basis!r}: {rest} must be numbers, as in 'sin:2.5'") from None
         curve = BASES[kind]
         try:
-            if not np.isfinite(curve(np.zeros(1), *numbers)).all():
-                raise ValueError(f"{basis!r} is not finite")
+            with np.errstate(all="ignore"):
+                values = curve(np.linspace(0, 1, 5), *numbers)
         except TypeError:
             raise ValueError(f"{basis!r} has too many numbers") from None
+        if not np.isfinite([*values, *numbers]).all() or (kind == "bump" and numbers[1:] == [0.0]):
+            raise ValueError(f"{basis!r} is not finite")
         return lambda phase: np.asarray(curve(phase, *numbers), np.float64)
     if "." in kind and len(rest) == 1:
         try:
             own = getattr(importlib.import_module(kind), rest[0])
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"{basis!r}: {error}") from None
+        except Exception as error:  # whatever a module does when it is imported
+            raise ValueError(f"{basis!r}: {type(error).__name__}: {error}") from None
+        if not callable(own):
+            raise ValueError(f"{basis!r} is not a function")
         return lambda phase: np.asarray(own(phase), np.float64)
     raise ValueError(
         f"{basis!r} is not known; allowed: {', '.join(BASES)}, each as kind:number, or package.module:function"
@@ -49,15 +53,25 @@ def check_basis(basis: str) -> Callable[[Floats], Floats]:
 def basis_curves(bases: Sequence[str], rounds: int) -> Floats:
     """Evaluate z(t) at t/T for t = 0..T-1; (K, T) (Eq. 2)."""
     phase = np.arange(rounds) / rounds
-    curves = np.stack([check_basis(basis)(phase) for basis in bases])
-    if curves.shape != (len(bases), rounds) or not np.isfinite(curves).all():
-        raise BadInputError(f"field.bases: every basis must give {rounds} finite numbers")
+    curves = np.empty((len(bases), rounds))
+    for k, basis in enumerate(bases):
+        try:
+            with np.errstate(all="ignore"):
+                curve = check_basis(basis)(phase)
+        except Exception as error:  # whatever a function of the user's own does
+            raise BadInputError(f"field.bases: {basis!r}: {type(error).__name__}: {error}") from None
+        if curve.shape != (rounds,) or not np.isfinite(curve).all():
+            raise BadInputError(f"field.bases: {basis!r} must give {rounds} finite numbers")
+        curves[k] = curve
     return curves
 
 
 def class_distribution(projection: Floats, curves: Floats) -> Floats:
     """Softmax over classes of M z(t); projection (C, K), curves (K, T) -> psi (C, T), columns sum to 1 (Eq. 2)."""
-    score = projection @ curves
+    with np.errstate(over="ignore", invalid="ignore"):
+        score = projection @ curves
+    if not np.isfinite(score).all():
+        raise BadInputError("field.projection times field.bases is too large a number")
     score -= score.max(axis=0)
     share = np.exp(score)
     return np.asarray(share / share.sum(axis=0))

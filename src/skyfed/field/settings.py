@@ -44,6 +44,13 @@ class FieldSettings(BaseModel):
             check_basis(basis)
         return bases
 
+    @field_validator("file")
+    @classmethod
+    def _nameable(cls, file: str | list[str] | None) -> str | list[str] | None:
+        if file is not None and any("\0" in name for name in ([file] if isinstance(file, str) else file)):
+            raise ValueError("a file's name cannot hold a zero byte")
+        return file
+
     @field_validator("radii")
     @classmethod
     def _ordered(cls, radii: tuple[float, float]) -> tuple[float, float]:

@@ -8,7 +8,7 @@ NPZ: any of `centres` (C,2)|(U,C,2), `deviations` (C,)|(U,C), `weights` (C,)|(U,
 """
 
 import csv
-import zipfile
+import io
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -42,7 +42,7 @@ def read_survey(paths: Iterable[str], vehicles: int, classes: int, rounds: int) 
             part = _read_npz(path) if path.suffix == ".npz" else _read_csv(path, vehicles, classes, rounds)
         except OSError as error:
             raise BadInputError(f"field.file = {name!r}: {error.strerror or error}") from None
-        except ValueError as error:
+        except (ValueError, csv.Error) as error:
             raise BadInputError(f"field.file = {name!r}: {error}") from None
         wanted = {"centres": (classes, 2), "deviations": (classes,), "weights": (classes,), "psi": (classes, rounds)}
         for key, array in part.items():
@@ -73,14 +73,24 @@ def _shaped(name: str, key: str, array: Floats, vehicles: int, shape: tuple[int,
 
 def _read_npz(path: Path) -> dict[str, Floats]:
     known = [field.name for field in fields(Survey)]
+    data = path.read_bytes()
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        archive = np.load(io.BytesIO(data), allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("not an NPZ archive but a single array")
+        with archive:
             unknown = sorted(set(archive.files) - set(known))
             if unknown:
                 raise ValueError(f"unknown array {unknown[0]!r}; allowed: {', '.join(known)}")
-            return {key: np.asarray(archive[key], np.float64) for key in archive.files}
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+            found = {key: np.asarray(archive[key]) for key in archive.files}
+    except ValueError:
+        raise
+    except Exception as error:  # a damaged archive fails in zipfile, zlib, numpy or for want of memory
         raise ValueError(f"not an NPZ archive ({error})") from None
+    for key, array in found.items():
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"{key} holds {array.dtype}; allowed: numbers")
+    return {key: array.astype(np.float64) for key, array in found.items()}
 
 
 def _read_csv(path: Path, vehicles: int, classes: int, rounds: int) -> dict[str, Floats]:
@@ -102,8 +112,8 @@ def _read_csv(path: Path, vehicles: int, classes: int, rounds: int) -> dict[str,
                 ", ".join(sorted(needed)) for needed in kinds.values()))  # fmt: skip
         top = {"vehicle": vehicles, "class": classes, "round": rounds}
         rows: list[dict[str, float]] = []
-        for line, raw in enumerate(reader, start=2):
-            rows.append(_numbers(raw, line, top))
+        for raw in reader:
+            rows.append(_numbers(raw, reader.line_num, top))
     if not rows:
         raise ValueError("no rows")
     table = {column: np.array([row[column] for row in rows]) for column in columns}

@@ -19,6 +19,7 @@ _PATTERNS = 30  # runs of visits that cannot be placed, forbidden one by one
 _BOUND_STEPS, _BOUND_GAP = 300, 5e-3  # nats: how well the speed-limited bound is worked out
 _DIVE_STEPS, _DIVE_GAP = 8, 0.02
 _WORK = 4e8  # links looked at by all dives of one vehicle, about 10 CPU seconds
+_STALE = 8  # dives in a row that found nothing better, before diving ends
 _GOOD = 0.002  # geometric-mean loss per class at which diving ends
 
 
@@ -70,12 +71,14 @@ def _speed_limited(problem: Problem, options: Options) -> tuple[Ints, Floats, fl
     best = _BestFlight(problem, search)
     mixture = Mixture(problem, search, best.offer, options.seconds)
     mixture.generate(_BOUND_STEPS, _BOUND_GAP)
-    work, dives = search.work, 0
-    while search.work - work < _WORK and -np.expm1((best.value - bound) / problem.classes) > _GOOD:
+    work, dives, stale = search.work, 0, 0
+    while search.work - work < _WORK and stale < _STALE and best.loss(bound) > _GOOD:
+        before = best.value
         rng = None if dives == 0 else stream(options.seed, "dive", round=dives, vehicle=options.vehicle)
         dive(mixture, rng, _DIVE_STEPS, _DIVE_GAP, enough=lambda proven: proven <= best.value + 1e-9)
         mixture.restart()
         dives += 1
+        stale = 0 if best.value > before else stale + 1
     if best.association is None:
         raise InfeasibleError(f"no flight within vmax = {problem.vmax:g} m a round was found")
     positions = best.positions
@@ -97,6 +100,10 @@ class _BestFlight:
         self.association: Ints | None = None
         self.positions: Floats = np.empty(0)
         self._failed: set[bytes] = set()
+
+    def loss(self, bound: float) -> float:
+        """Geometric-mean loss per class against a bound."""
+        return float(-np.expm1((self.value - bound) / self._problem.classes))
 
     def offer(self, association: Ints, walk: Walk) -> None:
         value = self._problem.objective(association)

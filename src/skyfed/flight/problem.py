@@ -10,7 +10,7 @@ from skyfed.errors import BadInputError
 from skyfed.records import IDLE, Floats, Ints
 
 Windows = Literal["paper", "rolling"]
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class ScaSettings(BaseModel):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps, style
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import EllipseCollection, LineCollection
@@ -18,29 +18,23 @@ from numpy.typing import NDArray
 
 from skyfed.flight.fleet import FleetPlan
 from skyfed.records import IDLE, Floats
+from skyfed.report.style import (
+    COLOURS,
+    COLUMN,
+    MARKER_LOOK,
+    MARKERS,
+    PAGE,
+    STROKES,
+    in_style,
+    legend_above,
+    whole_rounds,
+)
 
-_COLUMN, _PAGE = 3.5, 7.16  # inches, one and both columns of an IEEE page
 _POINTS = 72  # in an inch
 _MOST_LINES = 12  # classes that can still be told apart as lines
 _MOST_PANELS, _PANELS_A_ROW = 24, 4  # maps that fit one page, and one row of it
 _CROWD = 30  # classes on one map beyond which numbers are thinned, and a single map gets the whole page
 
-# From the defaults, so that no machine's own settings matter. STIX looks like the Times of IEEE pages and comes with
-# matplotlib, so that every machine draws the same letters.
-_STYLE: Any = ["default", {
-    "font.family": "STIXGeneral", "mathtext.fontset": "stix", "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8,
-    "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "legend.frameon": False, "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
-    "image.aspect": "auto", "image.origin": "lower", "image.interpolation": "nearest",
-    "savefig.dpi": 300, "pdf.fonttype": 42,
-}]  # fmt: skip
-
-# Okabe and Ito's colours (their yellow is lost on white paper), then three of Tol's; strokes and markers differ too.
-_COLOURS = (
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#888888", "#999933",
-)  # fmt: skip
-_STROKES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1.2, 1.2)))
-_MARKERS = "osD^vPdX<>ph"
 # On the map colour means time, so that all else is grey, but for the footprint's green, which no round has.
 _DISC, _TRUTH, _REGION, _FOOTPRINT = "0.25", "0.45", "0.7", "#009E73"
 _DASHES: Any = (0, (3, 2))
@@ -50,26 +44,21 @@ def draw_psi(fleet: FleetPlan, vehicle: int) -> Figure:
     """Draw one vehicle's share of every class over the rounds: lines, or a heat map where classes are many (Fig. 1)."""
     psi = fleet.psi[vehicle]
     classes, rounds = psi.shape
-    with style.context(_STYLE):
+    with in_style():
         if classes > _MOST_LINES:
             return _heat_map(psi, fade=0.0)[0]
-        figure = Figure(figsize=(_COLUMN, 2.3), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 2.3), layout="constrained")
         axes = figure.subplots()
         every = max(1, rounds // 6)
         for c, share in enumerate(psi):
             axes.plot(
-                share, color=_COLOURS[c % len(_COLOURS)], linestyle=_STROKES[c % len(_STROKES)], linewidth=1.0,
-                marker=_MARKERS[c % len(_MARKERS)], markersize=3.6, markeredgecolor="white", markeredgewidth=0.3,
-                markevery=(c * every // classes, every), label=f"$c={c}$",
+                share, color=COLOURS[c % len(COLOURS)], linestyle=STROKES[c % len(STROKES)], linewidth=1.0,
+                marker=MARKERS[c % len(MARKERS)], markevery=(c * every // classes, every), label=f"$c={c}$",
+                **MARKER_LOOK,
             )  # fmt: skip
         axes.set(xlabel="Round $t$", ylabel=r"Class share $\psi_{u,c}^{t}$", ylim=(0, 1.05 * float(psi.max()) or 1.0))
-        _whole_rounds(axes, rounds)
-        columns = math.ceil(classes / math.ceil(classes / 6))
-        lines = [line for k in range(columns) for line in axes.lines[k::columns]]  # so that one reads along the rows
-        figure.legend(
-            handles=lines, loc="outside upper center", ncols=columns, handlelength=2.6, columnspacing=1.0,
-            handletextpad=0.4, labelspacing=0.25, borderpad=0.2, borderaxespad=0.2,
-        )  # fmt: skip
+        whole_rounds(axes, rounds)
+        legend_above(figure, axes.lines, 6)
     return figure
 
 
@@ -78,7 +67,7 @@ def draw_association(fleet: FleetPlan, vehicle: int) -> Figure:
     psi, association = fleet.psi[vehicle], fleet.association[vehicle]
     visits = np.flatnonzero(association != IDLE)
     labels = association[visits]
-    with style.context(_STYLE):
+    with in_style():
         figure, axes, norm, colours = _heat_map(psi, fade=0.6)
         row, column = 0.7 * _POINTS * figure.get_size_inches()[::-1] / psi.shape
         side = float(np.clip(min(row, 2 * column), 2.0, 4.5))
@@ -99,13 +88,13 @@ def draw_map(fleet: FleetPlan, footprint_side: float, vehicles: list[int] | None
     columns = min(_PANELS_A_ROW, len(shown))
     rows = math.ceil(len(shown) / columns)
     ragged = rows > 1 and len(shown) % columns > 0
-    width = _COLUMN if columns == 1 and fleet.classes <= _CROWD else _PAGE
+    width = COLUMN if columns == 1 and fleet.classes <= _CROWD else PAGE
     low, high = _extent(fleet, footprint_side, shown)
     across, along = (high - low).tolist()
     panel = (width - 0.95 - 0.15 * (columns - 1)) / columns
-    height = rows * (panel * along / across + 0.2) + (0.5 if width == _PAGE else 0.65) + 0.3 * ragged
+    height = rows * (panel * along / across + 0.2) + (0.5 if width == PAGE else 0.65) + 0.3 * ragged
     norm, colours = Normalize(0, max(1, fleet.rounds - 1)), _shade("plasma", 0.88)
-    with style.context(_STYLE):
+    with in_style():
         figure = Figure(figsize=(width, height), layout="compressed")
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes in grid[len(shown) :]:
@@ -131,7 +120,7 @@ def draw_map(fleet: FleetPlan, footprint_side: float, vehicles: list[int] | None
         handles = _map_legend(any(_misplaced(fleet, vehicle).any() for vehicle in shown))
         if not vehicles and fleet.vehicles > len(shown):
             handles.append(Line2D([], [], linestyle="none", label=f"{len(shown)} of {fleet.vehicles} vehicles"))
-        figure.legend(handles=handles, loc="outside lower center", ncols=3 if width == _COLUMN else 6, borderpad=0.1)
+        figure.legend(handles=handles, loc="outside lower center", ncols=3 if width == COLUMN else 6, borderpad=0.1)
     return figure
 
 
@@ -139,15 +128,10 @@ def save(figure: Figure, path_without_suffix: Path) -> list[Path]:
     """Write a figure as PNG (300 dpi) and PDF (embedded TrueType fonts), the same bytes every time."""
     folder, name = path_without_suffix.parent, path_without_suffix.name
     png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
-    with style.context(_STYLE):
+    with in_style():
         figure.savefig(png, metadata={"Software": None})
         figure.savefig(pdf, metadata={"CreationDate": None, "Creator": None, "Producer": None})
     return [png, pdf]
-
-
-def _whole_rounds(axes: Axes, rounds: int) -> None:
-    axes.set_xlim(-0.5, rounds - 0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
 
 
 def _shade(name: str, last: float, fade: float = 0.0) -> Colormap:
@@ -159,7 +143,7 @@ def _shade(name: str, last: float, fade: float = 0.0) -> Colormap:
 def _heat_map(psi: Floats, fade: float) -> tuple[Figure, Axes, Normalize, Colormap]:
     """Draw psi (C, T) one row a class, as faint as asked, and the bar of the colours at full strength."""
     height = float(np.clip(1.4 + 0.08 * len(psi), 1.6, 4.0))
-    figure = Figure(figsize=(_COLUMN, height), layout="constrained")
+    figure = Figure(figsize=(COLUMN, height), layout="constrained")
     axes = figure.subplots()
     # By the square root, since among many classes even a peak is a small share.
     norm, colours = PowerNorm(0.5, 0.0, float(psi.max()) or 1.0), _shade("YlGnBu", 1.0)
@@ -167,7 +151,7 @@ def _heat_map(psi: Floats, fade: float) -> tuple[Figure, Axes, Normalize, Colorm
     bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.02, aspect=12 * height)
     bar.set_label(r"Class share $\psi_{u,c}^{t}$")
     axes.set(xlabel="Round $t$", ylabel="Class $c$")
-    _whole_rounds(axes, psi.shape[1])
+    whole_rounds(axes, psi.shape[1])
     axes.yaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     return figure, axes, norm, colours
 

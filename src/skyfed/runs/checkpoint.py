@@ -25,8 +25,10 @@ def save_checkpoint(folder: Path, round: int, weights: Singles, buffers: Singles
             old.unlink()
 
 
-def last_checkpoint(folder: Path, run: str, algorithm: str, sizes: tuple[int, int]) -> tuple[int, Singles, Singles, list[str]] | None:
-    """Return the newest good checkpoint as (round, weights, buffers) with a line for each newer one that is not good."""
+def last_checkpoint(
+    folder: Path, run: str, algorithm: str, sizes: tuple[int, int]
+) -> tuple[int, Singles, Singles, list[str]] | None:
+    """Return the newest good checkpoint as (round, weights, buffers), and a line for each newer one that is bad."""
     complaints: list[str] = []
     for path in sorted(folder.glob("round-*.safetensors"), reverse=True):
         try:

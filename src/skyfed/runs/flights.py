@@ -1,6 +1,7 @@
 """Plan a run's flights into its folder; what is finished is never planned again."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ def plan_into(folder: RunFolder, config: Config, mission: Mission, workers: int,
     """Return the flights of a run: from plan.npz, or planned now; each vehicle's plan is saved as soon as it stands."""
     target = folder.path / "plan.npz"
     if target.exists():
-        return load_fleet_plan(target)
+        return _checked(load_fleet_plan(target), config, mission, target)
     parts = folder.subfolder("plans")
     plans = _saved(parts, mission)
     for u, found in plans.items():
@@ -74,6 +75,33 @@ def gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
     )
 
 
+def _checked(fleet: FleetPlan, config: Config, mission: Mission, path: Path) -> FleetPlan:
+    """Return the fleet's plan if it is one of this mission and verifies."""
+    plans = [
+        Plan(fleet.positions[u], fleet.association[u], float(fleet.objective[u]), float(fleet.bound[u]),
+             float(fleet.seconds[u]), str(fleet.method), str(fleet.note[u]))
+        for u in range(min(len(fleet.positions), config.vehicles))
+    ]  # fmt: skip
+    for u, (problem, found) in enumerate(zip(mission.problems, plans, strict=False)):
+        violations = verify(problem, found)
+        if violations:
+            raise BadInputError(f"{path}: the plan of vehicle {u} does not verify: {violations[0]}")
+    whole = gather(config, mission, plans) if len(plans) == config.vehicles else None
+    for field in fields(FleetPlan):
+        if whole is None or not _same(getattr(whole, field.name), getattr(fleet, field.name)):
+            raise BadInputError(f"{path}: {field.name} is not this run's")
+    return fleet
+
+
+def _same(ours: np.ndarray, saved: np.ndarray) -> bool:
+    """Compare arrays; numbers up to what another processor rounds differently."""
+    if ours.shape != saved.shape or ours.dtype.kind != saved.dtype.kind:
+        return False
+    return (
+        bool(np.allclose(ours, saved, rtol=1e-9, atol=1e-9)) if ours.dtype.kind == "f" else np.array_equal(ours, saved)
+    )
+
+
 def _part(parts: Path, vehicle: int) -> Path:
     return parts / f"vehicle-{vehicle:05d}.npz"
 
@@ -87,7 +115,7 @@ def _saved(parts: Path, mission: Mission) -> dict[int, Plan]:
             continue
         try:
             found = unpack_plan(path.read_bytes())
-        except (OSError, ValueError, KeyError, BadInputError):
+        except Exception:
             continue  # a damaged part is planned again
         if not verify(problem, found):
             plans[u] = found

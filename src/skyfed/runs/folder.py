@@ -63,9 +63,11 @@ class RunFolder:
             if path.exists() and not path.is_dir():
                 raise BadInputError(f"--out {path}: is a file; allowed: a new or empty folder, or this run's own")
             path.mkdir(parents=True, exist_ok=True)
-            others = [entry for entry in path.iterdir() if entry.name != ".lock"]
+            others = [entry for entry in path.iterdir() if not _ours(entry.name)]
             if others and not (path / "config.toml").exists():
-                raise BadInputError(f"--out {path}: not empty and not a run; allowed: a new or empty folder, or this run's own")
+                raise BadInputError(
+                    f"--out {path}: not empty and not a run; allowed: a new or empty folder, or this run's own"
+                )
             folder._take_lock()
         try:
             folder._settle(config, command)
@@ -78,10 +80,10 @@ class RunFolder:
         import tomllib
 
         with storage_errors(self.path):
-            text = (self.path / "config.toml").read_text(encoding="utf-8")
+            data = (self.path / "config.toml").read_bytes()
         try:
-            return config_from_tree(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
+            return config_from_tree(tomllib.loads(data.decode("utf-8")))
+        except (ValueError, RecursionError) as error:
             raise BadInputError(f"{self.path / 'config.toml'}: not valid TOML: {error}") from None
 
     def subfolder(self, name: str) -> Path:
@@ -95,10 +97,13 @@ class RunFolder:
             changed = differences(self.read_config(), config)
             changed = [line for line in changed if not line.startswith("workers:")]
             if changed:
-                raise BadInputError(f"--out {self.path}: holds another run ({'; '.join(changed[:3])}); allowed: a new folder")
-            return
-        write_whole(self.path / "manifest.json", json.dumps(manifest(config, command), indent=2).encode())
-        write_whole(self.path / "config.toml", config.to_toml().encode())
+                raise BadInputError(
+                    f"--out {self.path}: holds another run ({'; '.join(changed[:3])}); allowed: a new folder"
+                )
+        else:
+            write_whole(self.path / "config.toml", config.to_toml().encode())
+        if not (self.path / "manifest.json").exists():
+            write_whole(self.path / "manifest.json", json.dumps(manifest(config, command), indent=2).encode())
 
     def _take_lock(self) -> None:
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -113,6 +118,11 @@ class RunFolder:
         if self._lock is not None:
             os.close(self._lock)  # the kernel frees the lock, as it does when a process is killed
             self._lock = None
+
+
+def _ours(name: str) -> bool:
+    """Tell what a process that was killed while it settled in may have left."""
+    return name == ".lock" or name.startswith((".config.toml.", ".manifest.json."))
 
 
 def manifest(config: Config, command: Sequence[str]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ UPLINK = {
 
 @dataclass(frozen=True)
 class Standing:
-    """Where an algorithm of a run stands: the next round and the model to start it from; complaints about checkpoints."""
+    """Where an algorithm of a run stands: the next round, the model to start from, complaints about checkpoints."""
 
     first: int
     state: State
@@ -39,7 +39,13 @@ class AlgorithmRecorder:
     """Records one algorithm of a run; `after` is called with every finished round's row and may raise to stop."""
 
     def __init__(
-        self, folder: RunFolder, config: Config, algorithm: str, schedule: Schedule, test_total: int, identity: str,
+        self,
+        folder: RunFolder,
+        config: Config,
+        algorithm: str,
+        schedule: Schedule,
+        test_total: int,
+        identity: str,
         after: Callable[[Row], None],
     ) -> None:
         self._config, self._algorithm, self._schedule, self._identity = config, algorithm, schedule, identity
@@ -101,7 +107,9 @@ class AlgorithmRecorder:
 
     def _round_row(self, report: Report) -> Row:
         t, train = report.round, self._config.train
-        per_class = None if report.per_class is None else [None if math.isnan(x) else float(x) for x in report.per_class]
+        per_class = (
+            None if report.per_class is None else [None if math.isnan(x) else float(x) for x in report.per_class]
+        )
         return {
             "round": t,
             "accuracy": _finite(report.accuracy),

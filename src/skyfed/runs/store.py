@@ -50,7 +50,13 @@ class Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        kinds = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_(), "text": pa.string(), "floats": pa.list_(pa.float64())}
+        kinds = {
+            "int": pa.int64(),
+            "float": pa.float64(),
+            "bool": pa.bool_(),
+            "text": pa.string(),
+            "floats": pa.list_(pa.float64()),
+        }
         schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
         table = pa.Table.from_pylist([{name: row.get(name) for name in columns} for row in self.rows()], schema)
         sink = pa.BufferOutputStream()

@@ -5,16 +5,42 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from skyfed.records import Floats, Ints
 
+_ROUNDING = 1e-9  # a ceiling must not be raised by float noise
+
 
 class SensingSettings(BaseModel):
     """Sizes of the data sets and how sensing fades with distance."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    initial: int = Field(512, ge=1, description="samples a vehicle starts with, shared out by its mean psi")
+    n_max: int = Field(420, ge=0, le=100_000_000, description="N_max: most training samples a round brings (Eq. 6)")
+    n_max_test: int = Field(80, ge=0, le=100_000_000, description="the same for the test set")
+    initial: int = Field(
+        512, ge=1, le=100_000_000, description="training samples a vehicle starts with, shared out by its mean psi"
+    )
+    initial_test: int = Field(128, ge=1, le=100_000_000, description="the same for the test set")
     decay_length: float = Field(50.0, gt=0, allow_inf_nan=False, description="m; 1 is the paper's exp(-metres)")
+    keep_last: int = Field(0, ge=0, description="most samples a vehicle keeps, the newest; 0 keeps all")
 
 
 def initial_counts(psi: Floats, initial: int) -> Ints:
     """Samples of each class in the initial set: ceil(E_t[psi] * initial); psi (C, T) -> (C,)."""
-    return np.asarray(np.ceil(psi.mean(axis=1) * initial - 1e-9), np.int64)
+    return np.asarray(np.ceil(psi.mean(axis=1) * initial - _ROUNDING), np.int64)
+
+
+def new_counts(positions: Floats, psi: Floats, centres: Floats, radii: Floats, n_max: int, decay_length: float) -> Ints:
+    """New samples of each class in each round, by the true discs; positions (T, 2), psi (C, T) -> (C, T) (Eqs. 3, 6).
+
+    N = ceil(sum_c N_max psi exp(-distance / decay_length) I). Over one disc all are of its class; where true discs
+    overlap, N is shared out in proportion, largest remainders first.
+    """
+    far = np.hypot(*(positions[None] - centres[:, None]).transpose(2, 0, 1))  # (C, T)
+    over = far <= radii[:, None] + _ROUNDING
+    part = np.where(over, n_max * psi * np.exp(-far / decay_length), 0.0)
+    total = np.ceil(part.sum(axis=0) - _ROUNDING)
+    exact = part * np.divide(total, part.sum(axis=0), out=np.zeros_like(total), where=part.sum(axis=0) > 0)
+    counts = np.floor(exact + _ROUNDING)
+    for t in np.flatnonzero(total > counts.sum(axis=0)):
+        short = int(total[t] - counts[:, t].sum())
+        counts[np.argsort(-(exact - counts)[:, t], kind="stable")[:short], t] += 1
+    return np.asarray(counts, np.int64)

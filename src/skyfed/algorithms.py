@@ -1,0 +1,39 @@
+"""The algorithms as rows of one table: who trains, is the model pruned, when is the upload raw.
+
+A sixth algorithm is a sixth row; what the columns cannot say, one function in `raw_probability` can.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+RawProbability = Callable[[float, "float | str"], float]  # drawn delta, the setting -> probability of a raw upload
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One algorithm.
+
+    title            as the paper writes it
+    central          trained on the union of all data by a genie, without vehicles
+    prune            vehicles look for a winning ticket first
+    raw_probability  of sending d unquantised                                     frak q_u^t
+    """
+
+    title: str
+    central: bool = False
+    prune: bool = False
+    raw_probability: RawProbability = lambda delta, setting: 1.0
+
+
+def as_configured(delta: float, setting: float | str) -> float:
+    """Return q: the drawn delta, or the number that is set."""
+    return delta if setting == "delta" else float(setting)
+
+
+RECIPES: dict[str, Recipe] = {
+    "sgd": Recipe("SGD", central=True),
+    "afl": Recipe("AFL"),
+    "afl-prune": Recipe("AFL-Prune", prune=True),
+    "afl-quant": Recipe("AFL-Quant", raw_probability=lambda delta, setting: 0.0),
+    "2ceoafl": Recipe("2CEOAFL", prune=True, raw_probability=as_configured),
+}

@@ -1,0 +1,1 @@
+"""Training on a vehicle, and testing."""

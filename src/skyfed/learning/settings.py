@@ -1,0 +1,83 @@
+"""Settings of learning; apart from the code that uses them, so that reading a config does not load torch."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+
+class ModelSettings(BaseModel):
+    """Which model is trained."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(
+        "resnet18", description="resnet18, cnn, mlp, or package.module:callable(classes, side) of one's own"
+    )
+    stem: Literal["imagenet", "cifar"] = Field("imagenet", description="resnet18: 7x7/2 and max-pool, or 3x3")
+    width: int = Field(64, ge=1, le=1024, description="channels of the first stage")
+    norm: Literal["batch", "group"] = Field("batch", description="normalisation layers")
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in ("resnet18", "cnn", "mlp") and not (":" in name and "." not in name.partition(":")[2]):
+            raise ValueError("allowed: resnet18, cnn, mlp, package.module:callable")
+        return name
+
+
+class TrainSettings(BaseModel):
+    """Local and global training."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kappa: int = Field(5, ge=1, description="local rounds of a vehicle (Eq. 10)")
+    batches_per_round: int = Field(1, ge=1, description="mini-batches in one local round")
+    rho: int = Field(1, ge=0, description="dense local rounds before pruning (Eq. 8)")
+    batch_size: int = Field(64, ge=1, description="pictures in a mini-batch")
+    eta: float = Field(0.1, gt=0, allow_inf_nan=False, description="global learning rate (Eq. 13)")
+    eta_drop: float = Field(0.9, gt=0, le=1, description="factor on eta ...")
+    eta_drop_every: int = Field(20, ge=1, description="... every so many rounds")
+    eta_local: float = Field(0.1, gt=0, allow_inf_nan=False, description="local learning rate (Eq. 10)")
+    eta_local_drop: float = Field(0.9, gt=0, le=1, description="factor on eta_local ...")
+    eta_local_drop_every: int = Field(50, ge=1, description="... every so many rounds")
+    genie_steps: Literal["fleet", "vehicle"] | Annotated[int, Field(ge=1)] = Field(
+        "fleet", description="the genie's mini-batches a round: fleet, vehicle, or a number"
+    )
+
+    def eta_at(self, t: int) -> float:
+        """Global learning rate of round t."""
+        return float(self.eta * self.eta_drop ** (t // self.eta_drop_every))
+
+    def eta_local_at(self, t: int) -> float:
+        """Local learning rate of round t."""
+        return float(self.eta_local * self.eta_local_drop ** (t // self.eta_local_drop_every))
+
+    def genie_batches(self, vehicles: int) -> int:
+        """Mini-batches the genie takes in a round: what the fleet takes, what one vehicle takes, or a number."""
+        one = self.kappa * self.batches_per_round
+        return {"fleet": vehicles * one, "vehicle": one}.get(str(self.genie_steps)) or int(self.genie_steps)
+
+
+Ratio = Annotated[float, Field(ge=0, lt=1)]
+
+
+class PruneSettings(BaseModel):
+    """How much is pruned, and where."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    delta: Ratio | list[Ratio] = Field(
+        [0.05, 0.7],
+        description="pruning ratio: a number, [low, high] drawn a vehicle and round, or one for each vehicle",
+    )
+    scope: Literal["kernels", "all"] = Field(
+        "kernels", description="prune convolution and linear weights, or all entries of w"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "PruneSettings":
+        if isinstance(self.delta, list) and (
+            not self.delta or (len(self.delta) == 2 and self.delta[0] > self.delta[1])
+        ):
+            raise ValueError("delta: allowed: a number, [low, high], or one number a vehicle")
+        return self

@@ -1,0 +1,250 @@
+"""Figures of training: accuracy over rounds, over what it cost to get there, and the sizes of the uploads."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from skyfed.algorithms import RECIPES
+from skyfed.records import Floats, Ints
+from skyfed.report.style import (
+    DASHED,
+    GRID,
+    algorithm_look,
+    blank_column,
+    in_style,
+    legend_above,
+    linear,
+    logarithmic,
+    marked,
+    whole_rounds,
+)
+from skyfed.runs.store import Row, Table
+
+Axis = Literal["megabytes", "modelled_seconds", "measured_seconds"]
+
+_LABELS: dict[Axis, str] = {
+    "megabytes": "Sent by all vehicles so far, measured (MB)",
+    "modelled_seconds": "Computing time on the vehicles, modelled (s)",
+    "measured_seconds": "Computing time on the vehicles, measured (s)",
+}
+_MEASURED: dict[str, Any] = {"linestyle": "-", "markersize": 3.0, "markeredgewidth": 0.6, "markeredgecolor": None}
+_FORMULA = _MEASURED | {"linestyle": DASHED, "markerfacecolor": "white"}
+_FAR_APART = 20.0  # ratio of two algorithms' costs beyond which only a logarithmic axis shows both
+_MOST_STEPS = 1000  # of an empirical distribution; finer ones look the same
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seed's course at the rounds after which its model was tested, all (n,).
+
+    accuracy, accuracy_full  0..1, on the test set so far and on the whole one
+    megabytes                sent by all vehicles up to and with this round (measured); 0 without vehicles
+    modelled_seconds         up to and with this round: of every round its slowest vehicle (the maximum), since vehicles
+    measured_seconds         work side by side and a round ends with its last upload; 0 without vehicles
+    """
+
+    rounds: Ints
+    accuracy: Floats
+    accuracy_full: Floats
+    megabytes: Floats
+    modelled_seconds: Floats
+    measured_seconds: Floats
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One algorithm: its runs, one a seed, and the bits of every upload of all of them.
+
+    paper_bits  by the paper's formula (modelled)    wire_bits  measured; an upload that was never sent is in neither
+    """
+
+    algorithm: str
+    runs: tuple[Run, ...]
+    paper_bits: Floats
+    wire_bits: Floats
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A curve over some axis, all (n,): means over the seeds, least and best accuracy, per cent."""
+
+    algorithm: str
+    seeds: int
+    x: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+
+
+def read_curves(folders: list[Path], algorithms: list[str]) -> list[Curve]:
+    """Read the tables of runs that differ in the seed only, finished or not; algorithms without rows are left out."""
+    curves = []
+    for algorithm in algorithms:
+        runs, sent = [], []
+        for folder in folders:
+            if rows := Table(folder / algorithm, "rounds").rows():
+                done = {row["round"] for row in rows}  # of a round that was cut short there are uploads only
+                uplink = [row for row in Table(folder / algorithm, "uplink").rows() if row["round"] in done]
+                runs.append(_course(rows, uplink))
+                sent += [(row["paper_bits"], 8 * row["wire_bytes"]) for row in uplink if row["wire_bytes"]]
+        if runs:
+            curves.append(Curve(algorithm, tuple(runs), *np.array(sent, np.float64).reshape(-1, 2).T))
+    return curves
+
+
+def draw_accuracy(curves: list[Curve]) -> Figure:
+    """Draw test accuracy over the rounds: the mean of the seeds and, around it, their least and best (Fig. 3)."""
+    lines = _means(curves, "rounds")
+    with in_style():
+        figure, axes = blank_column("Round $t$", "Test accuracy (%)")
+        whole_rounds(axes, 1 + max((int(line.x[-1]) for line in lines), default=0))
+        _close(figure, axes, _draw_lines(axes, lines), "" if lines else "not tested yet")
+        if len(lines) > 1:
+            _magnify_end(axes, lines)
+    return figure
+
+
+def draw_accuracy_over(curves: list[Curve], axis: Axis) -> Figure:
+    """Draw test accuracy over megabytes or seconds; with several seeds both are means after equal rounds.
+
+    What is trained without vehicles has neither: its final accuracy is drawn as a level to compare with.
+    """
+    lines = [line for line in _means(curves, axis) if not RECIPES[line.algorithm].central and line.x[-1] > 0]
+    genies = [line for line in _means(curves, "rounds") if RECIPES[line.algorithm].central]
+    ends = [float(line.x[-1]) for line in lines]
+    with in_style():
+        figure, axes = blank_column(_LABELS[axis], "Test accuracy (%)")
+        if lines:
+            scale = logarithmic if max(ends) > _FAR_APART * min(ends) else linear
+            scale(axes, np.concatenate([line.x[line.x > 0] for line in lines]))
+        handles: list[Artist] = []
+        for genie in genies:
+            look = algorithm_look(genie.algorithm) | {"linestyle": DASHED, "marker": "", "zorder": 1.9}
+            look["label"] = f"{look['label']} (central), final"
+            handles.append(axes.axhline(float(genie.mean[-1]), **look))
+        handles += _draw_lines(axes, lines)
+        _close(figure, axes, handles, "" if lines else "no algorithm with vehicles has been tested")
+    return figure
+
+
+def draw_payloads(curves: list[Curve]) -> Figure:
+    """Draw the empirical distribution of the sizes of all uploads, measured and by the paper's formula (Fig. 4)."""
+    shown = [curve for curve in curves if curve.wire_bits.size]
+    handles: list[Artist] = []
+    with in_style():
+        figure, axes = blank_column("Size of an upload (MB)", "Empirical CDF")
+        axes.set_ylim(0, 1.02)
+        for k, curve in enumerate(shown):
+            look, shift = algorithm_look(curve.algorithm), (k + 0.5) / len(shown)
+            _draw_shares(axes, curve.paper_bits / 8e6, look | _FORMULA, shift)
+            handles += _draw_shares(axes, curve.wire_bits / 8e6, look | _MEASURED, shift)
+        if shown:
+            bits = [bits for curve in shown for bits in (curve.paper_bits, curve.wire_bits)]
+            logarithmic(axes, np.concatenate(bits) / 8e6)
+            kinds = (_MEASURED | {"label": "measured"}, _FORMULA | {"label": "paper's formula"})
+            handles += [Line2D([], [], marker="o", color="0.4", linewidth=1.0, **kind) for kind in kinds]
+        _close(figure, axes, handles, "" if shown else "nothing has been sent")
+    return figure
+
+
+def _course(rows: list[Row], uplink: list[Row]) -> Run:
+    by_round: dict[int, list[Row]] = defaultdict(list)
+    for row in uplink:
+        by_round[row["round"]].append(row)
+    tested = [k for k, row in enumerate(rows) if row["accuracy"] is not None]
+
+    def told(key: str) -> Floats:
+        return np.array([rows[k][key] for k in tested], np.float64)
+
+    def spent(key: str, of_a_round: Callable[[list[float]], float]) -> Floats:
+        each = [of_a_round([upload[key] for upload in by_round[row["round"]]] or [0.0]) for row in rows]
+        return np.asarray(np.cumsum(each)[tested], np.float64)
+
+    return Run(
+        rounds=np.array([rows[k]["round"] for k in tested], np.int64),
+        accuracy=told("accuracy"),
+        accuracy_full=told("accuracy_full"),
+        megabytes=spent("wire_bytes", sum) / 1e6,
+        modelled_seconds=spent("modelled_seconds", max),
+        measured_seconds=spent("measured_seconds", max),
+    )
+
+
+def _means(curves: list[Curve], axis: str) -> list[_Line]:
+    """Average every curve over its seeds, at the rounds that all of them have tested; without such, it is left out."""
+    lines = []
+    for curve in curves:
+        runs = [run for run in curve.runs if run.rounds.size]
+        if runs and (shared := reduce(np.intersect1d, [run.rounds for run in runs])).size:
+            at = [np.isin(run.rounds, shared) for run in runs]
+            x = np.stack([getattr(run, axis)[here] for run, here in zip(runs, at, strict=True)])
+            y = 100 * np.stack([run.accuracy[here] for run, here in zip(runs, at, strict=True)])
+            lines.append(_Line(curve.algorithm, len(runs), x.mean(0), y.mean(0), y.min(0), y.max(0)))
+    return lines
+
+
+def _draw_lines(axes: Axes, lines: list[_Line], marks: int = 6) -> list[Artist]:
+    """Draw lines and bands; returns what the legend shall show."""
+    handles: list[Artist] = []
+    for k, line in enumerate(lines):
+        look = algorithm_look(line.algorithm)
+        if line.seeds > 1:
+            stroke = 4.0 if len(line.x) == 1 else 0.0  # or one could not see a single point's band
+            axes.fill_between(line.x, line.low, line.high, color=look["color"], alpha=0.15, linewidth=stroke)
+        scaled = np.log(np.maximum(line.x, axes.get_xlim()[0])) if axes.get_xscale() == "log" else line.x
+        handles += axes.plot(line.x, line.mean, markevery=marked(scaled, marks, (k + 0.5) / len(lines)), **look)
+    if seeds := sorted({line.seeds for line in lines if line.seeds > 1}):
+        count = "–".join(str(n) for n in dict.fromkeys([seeds[0], seeds[-1]]))
+        handles.append(Patch(color="0.4", alpha=0.3, linewidth=0, label=f"min to max, {count} seeds"))
+    return handles
+
+
+def _magnify_end(axes: Axes, lines: list[_Line]) -> None:
+    """Show the last fifth of the rounds larger in the lower right, where many were tested and no line passes there."""
+    x, low, high = (np.concatenate([getattr(line, name) for line in lines]) for name in ("x", "low", "high"))
+    tail = x >= 0.8 * x.max()
+    bottom, top = axes.get_ylim()
+    free = float(low[x >= 0.35 * x.max()].min() - bottom) / (top - bottom)  # share of the height
+    if tail.sum() < 6 * len(lines) or free < 0.55:
+        return
+    inset = axes.inset_axes((0.42, 0.13, 0.55, free - 0.22))
+    inset.set(xlim=(x[tail].min(), x.max()), ylim=(low[tail].min() - 0.3, high[tail].max() + 0.3), axisbelow=True)
+    inset.grid(**GRID)
+    inset.tick_params(labelsize=6, length=2, pad=2)
+    inset.spines[:].set_color("0.5")
+    inset.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    inset.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    _draw_lines(inset, lines, marks=25)
+    (left, right), (below, above) = inset.get_xlim(), inset.get_ylim()
+    axes.add_patch(Rectangle((left, below), right - left, above - below, fill=False, color="0.5", linewidth=0.6))
+
+
+def _draw_shares(axes: Axes, sizes: Floats, look: dict[str, Any], shift: float) -> list[Line2D]:
+    steps = min(len(sizes), _MOST_STEPS)
+    share = np.arange(steps + 1) / steps
+    rank = -(-np.arange(steps + 1) * len(sizes) // steps)  # how many uploads make this share, rounded up
+    at = np.sort(sizes)[np.maximum(rank - 1, 0)]
+    return axes.plot(at, share, drawstyle="steps-post", markevery=marked(share, 3, shift), **look)
+
+
+def _close(figure: Figure, axes: Axes, handles: list[Artist], note: str) -> None:
+    """Add the legend, or a note where there is nothing to see, and keep the y axis from going below 0."""
+    if note:
+        axes.text(0.5, 0.25, note, transform=axes.transAxes, ha="center", va="center", color="0.4")
+        axes.set_xticks([])
+    if handles:
+        legend_above(figure, handles, 3)
+    else:
+        axes.set_yticks([])
+    axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))

@@ -1,0 +1,85 @@
+"""Accuracy of saved models, on the full test set or on a user's own pictures."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.table import Table
+
+from skyfed.algorithms import RECIPES
+from skyfed.errors import BadInputError
+from skyfed.learning.evaluate import class_accuracy, evaluate
+from skyfed.learning.flat import FlatModel
+from skyfed.learning.local import Batches
+from skyfed.learning.models import build_model
+from skyfed.report.tables import console
+from skyfed.runs.checkpoint import unpack_model
+from skyfed.runs.folder import RunFolder
+from skyfed.sensing.datasets import Pictures, load_data
+from skyfed.sensing.datasets.cache import Bytes
+from skyfed.sensing.datasets.folder import read_class_folders
+
+
+@dataclass(frozen=True)
+class ModelScore:
+    """One saved model's accuracy 0..1, mean loss, and accuracy of each class by name."""
+
+    algorithm: str
+    pictures: int
+    accuracy: float
+    loss: float
+    classes: dict[str, float | None]
+
+
+def score_models(folder: Path, algorithm: str | None, own: Path | None) -> list[ModelScore]:
+    """Score the finished models of a run."""
+    if not (folder / "config.toml").is_file():
+        raise BadInputError(f"{folder}: not a run's folder (no config.toml)")
+    config = RunFolder(folder).read_config()
+    if algorithm is not None and algorithm not in config.algorithms:
+        raise BadInputError(f"--algorithm {algorithm!r}: allowed in this run: {', '.join(config.algorithms)}")
+    names = [algorithm] if algorithm else config.algorithms
+    finished = [name for name in names if (folder / name / "model.safetensors").exists()]
+    if not finished:
+        raise BadInputError(f"{folder}: no finished model of {', '.join(names)}; go on with: skyfed resume {folder}")
+    pictures = load_data(config.data)
+    images, labels = _test_set(pictures, own)
+    model = FlatModel(build_model(config.model, pictures.classes, pictures.train_images.shape[-1], config.seed))
+    batches = Batches(pictures)
+    found = []
+    for name in finished:
+        weights, buffers, _ = unpack_model(folder / name / "model.safetensors")
+        if (len(weights), len(buffers)) != (model.layout.size, model.layout.buffers):
+            raise BadInputError(f"{folder / name / 'model.safetensors'}: holds a model of another size")
+        scores = evaluate(model, batches, torch.from_numpy(weights), torch.from_numpy(buffers), images, labels)
+        each = class_accuracy(scores.correct, labels, pictures.classes)
+        by_name = {label: None if np.isnan(x) else float(x) for label, x in zip(pictures.names, each, strict=True)}
+        found.append(
+            ModelScore(
+                name, len(labels), float(scores.correct.mean()), float(scores.loss.mean(dtype=np.float64)), by_name
+            )
+        )
+    return found
+
+
+def print_scores(scores: list[ModelScore], as_json: bool) -> None:
+    """Print scores as a table or as JSON."""
+    if as_json:
+        print(json.dumps([asdict(score) for score in scores], indent=2))
+        return
+    table = Table(title=f"Accuracy on {scores[0].pictures} pictures (%)")
+    table.add_column("algorithm")
+    for name in ("all", *scores[0].classes):
+        table.add_column(name, justify="right")
+    for score in scores:
+        each = ["-" if x is None else f"{100 * x:.1f}" for x in score.classes.values()]
+        table.add_row(RECIPES[score.algorithm].title, f"{100 * score.accuracy:.2f}", *each)
+    console().print(table)
+
+
+def _test_set(pictures: Pictures, own: Path | None) -> tuple[Bytes, Bytes]:
+    if own is None:
+        return pictures.test_images, pictures.test_labels
+    return read_class_folders(own, pictures.names, pictures.train_images.shape[-1])

@@ -1,0 +1,103 @@
+"""How every figure looks: an IEEE page's widths and letters, colours that all eyes tell apart, axes, legends."""
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from matplotlib import style
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+from numpy.typing import NDArray
+
+from skyfed.algorithms import RECIPES
+
+COLUMN, PAGE = 3.5, 7.16  # inches, one and both columns of an IEEE page
+
+# From the defaults, so that no machine's own settings matter. STIX looks like the Times of IEEE pages and comes with
+# matplotlib, so that every machine draws the same letters.
+_STYLE: Any = ["default", {
+    "font.family": "STIXGeneral", "mathtext.fontset": "stix", "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8,
+    "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "legend.frameon": False, "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
+    "image.aspect": "auto", "image.origin": "lower", "image.interpolation": "nearest",
+    "savefig.dpi": 300, "pdf.fonttype": 42,
+}]  # fmt: skip
+
+# Okabe and Ito's colours (their yellow is lost on white paper), then three of Tol's; strokes and markers differ too.
+COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#888888", "#999933",
+)  # fmt: skip
+STROKES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1.2, 1.2)))
+MARKERS = "osD^vPdX<>ph"
+MARKER_LOOK: dict[str, Any] = {"markersize": 3.6, "markeredgecolor": "white", "markeredgewidth": 0.3}
+DASHED: Any = (0, (4, 1.6))
+# One look a row of RECIPES, in its order: the genie black and dashed, the last of the paper's five a full line.
+_HUES = [COLOURS[k] for k in (6, 0, 2, 3, 1, 4, 5, 7, 8, 9)]
+_HABITS: list[Any] = [DASHED, (0, (1.2, 1.0)), (0, (5, 1.2, 1, 1.2)), (0, (5, 1.2, 1, 1.2, 1, 1.2)), "-"]
+GRID: dict[str, Any] = {"color": "0.92", "linewidth": 0.5}
+_NUMBERS = "{x:,.10g}"  # of a tick, written out in full
+
+
+def in_style() -> AbstractContextManager[None]:
+    """Draw and save inside this."""
+    return style.context(_STYLE)
+
+
+def blank_column(x: str, y: str) -> tuple[Figure, Axes]:
+    """Return a figure one column wide with axes of these labels and a faint grid."""
+    figure = Figure(figsize=(COLUMN, 2.4), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlabel=x, ylabel=y, axisbelow=True)
+    axes.grid(**GRID)
+    return figure, axes
+
+
+def algorithm_look(algorithm: str) -> dict[str, Any]:
+    """Colour, stroke, marker and name of an algorithm's line, the same in every figure."""
+    k = list(RECIPES).index(algorithm)
+    look = {"color": _HUES[k % len(_HUES)], "linestyle": _HABITS[k % len(_HABITS)], "linewidth": 1.0}
+    return look | {"marker": MARKERS[k % len(MARKERS)], "label": RECIPES[algorithm].title} | MARKER_LOOK
+
+
+def marked(x: NDArray[np.float64], count: int, shift: float) -> list[int]:
+    """Which points shall carry a marker: about `count`, evenly along x, moved by a part (0..1) of their distance."""
+    places = x[0] + (np.arange(count) + shift) / count * (x[-1] - x[0])
+    return sorted({int(np.abs(x - place).argmin()) for place in places})
+
+
+def whole_rounds(axes: Axes, rounds: int) -> None:
+    """Let the x axis show rounds 0 to rounds - 1, numbered by whole numbers."""
+    axes.set_xlim(-0.5, rounds - 0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+
+
+def legend_above(figure: Figure, handles: Sequence[Artist], most: int) -> None:
+    """Put the legend above the axes, where it covers no data, in at most so many columns; one reads along its rows."""
+    columns = math.ceil(len(handles) / math.ceil(len(handles) / most))
+    along = [handle for k in range(columns) for handle in handles[k::columns]]
+    figure.legend(
+        handles=along, loc="outside upper center", ncols=columns, handlelength=2.6, columnspacing=1.0,
+        handletextpad=0.4, labelspacing=0.25, borderpad=0.2, borderaxespad=0.2,
+    )  # fmt: skip
+
+
+def linear(axes: Axes, values: NDArray[np.float64]) -> None:
+    """Let the x axis go from 0 past all values (positive), with ticks written out in full."""
+    axes.set_xlim(0, 1.04 * float(values.max()))
+    axes.xaxis.set_major_formatter(StrMethodFormatter(_NUMBERS))
+
+
+def logarithmic(axes: Axes, values: NDArray[np.float64]) -> None:
+    """Let the x axis be logarithmic, with room for all values (positive) and ticks written out in full."""
+    low, high = float(values.min()), float(values.max())
+    margin = max(1.15, (10 * low / high) ** 0.5)  # at least a decade, so that there are ticks
+    axes.set(xscale="log", xlim=(low / margin, high * margin))
+    steps = (1.0, 2.0, 5.0) if high / low * margin**2 < 400 else (1.0,)
+    axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=20))
+    axes.xaxis.set_major_formatter(StrMethodFormatter(_NUMBERS))
+    axes.xaxis.set_minor_locator(LogLocator(subs=range(2, 10), numticks=20))
+    axes.xaxis.set_minor_formatter(NullFormatter())

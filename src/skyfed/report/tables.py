@@ -1,0 +1,121 @@
+"""Tables for people: the flights of a fleet, the algorithms of a run."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from skyfed.algorithms import RECIPES
+from skyfed.flight.fleet import FleetPlan, age_of_information
+from skyfed.mission import Mission
+from skyfed.runs.store import Table as Stored
+
+_WIDTH = 140  # where the output is not a terminal
+
+
+def console() -> Console:
+    """Return a console for standard output that does not squeeze tables into pipes."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH)
+
+
+def print_flights(fleet: FleetPlan, mission: Mission) -> None:
+    """Print one line a vehicle: objective, proven bound, gap, age of information, estimation error, CPU seconds."""
+    table = Table(
+        title=f"Flights: {fleet.method}, {fleet.vehicles} vehicles, {fleet.rounds} rounds, {fleet.classes} classes"
+    )
+    shown = "vehicle|objective\n(nats)|proven bound\n(nats)|gap\n(nats)|loss per\nclass (%)|age mean/worst\n(rounds)"
+    for name in [*shown.split("|"), "centre error\nmean/worst (m)", "CPU\n(s)", "note"]:
+        table.add_column(name, justify="left" if name == "note" else "right")
+    for u in range(fleet.vehicles):
+        age = age_of_information(fleet.association[u], fleet.classes)
+        error = mission.errors[u]
+        proven = fleet.bound[u] < float("inf")
+        table.add_row(
+            str(u),
+            f"{fleet.objective[u]:.4f}",
+            f"{fleet.bound[u]:.4f}" if proven else "none",
+            f"{fleet.gap[u]:.1e}" if proven else "-",
+            f"{100 * fleet.loss[u]:.3f}" if proven else "-",
+            f"{age.mean():.1f} / {age.max()}",
+            f"{error.centre_mean:.1f} / {error.centre_worst:.1f}",
+            f"{fleet.seconds[u]:.2f}",
+            str(fleet.note[u]),
+        )
+    console().print(table)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One algorithm's figures: accuracy 0..1, bytes, modelled and measured seconds of all vehicles together."""
+
+    algorithm: str
+    rounds: int
+    accuracy: float | None
+    accuracy_full: float | None
+    mean_accuracy: float | None
+    forgetting: float | None
+    uplink_bytes: int
+    paper_bits: float
+    modelled_seconds: float
+    modelled_energy: float
+    measured_seconds: float
+    wall_seconds: float
+
+
+def summarise(folder: Path, algorithm: str) -> Summary | None:
+    """Return the figures of an algorithm so far; None where there is nothing."""
+    rows = Stored(folder / algorithm, "rounds").rows()
+    uplink = Stored(folder / algorithm, "uplink").rows()
+    if not rows:
+        return None
+    tested = [row for row in rows if row["accuracy"] is not None]
+
+    def last(key: str) -> float | None:
+        return tested[-1][key] if tested else None
+
+    def total(key: str) -> float:
+        return float(sum(row[key] for row in uplink))
+
+    return Summary(
+        algorithm=algorithm,
+        rounds=len(rows),
+        accuracy=last("accuracy"),
+        accuracy_full=last("accuracy_full"),
+        mean_accuracy=sum(row["accuracy"] for row in tested) / len(tested) if tested else None,
+        forgetting=last("forgetting"),
+        uplink_bytes=int(total("wire_bytes")),
+        paper_bits=total("paper_bits"),
+        modelled_seconds=total("modelled_seconds"),
+        modelled_energy=total("modelled_energy"),
+        measured_seconds=total("measured_seconds"),
+        wall_seconds=sum(row["seconds"] for row in rows),
+    )
+
+
+def print_summary(folder: Path, algorithms: list[str], title: str) -> None:
+    """Print one line an algorithm."""
+    table = Table(title=title)
+    names = (
+        "algorithm|rounds|accuracy\n(test so far, %)|accuracy\n(whole test, %)|mean over\ntime (%)|forgetting\n(%)|"
+        "sent, measured\n(MB)|sent, paper's\nformula (MB)|training,\nmodelled (s)|training,\nmeasured (s)|wall\n(s)"
+    )
+    for name in names.split("|"):
+        table.add_column(name, justify="left" if name == "algorithm" else "right")
+
+    def percent(value: float | None) -> str:
+        return "-" if value is None else f"{100 * value:.1f}"
+
+    for algorithm in algorithms:
+        found = summarise(folder, algorithm)
+        if found is None:
+            continue
+        sent: list[Any] = ["-"] * 4
+        if not RECIPES[algorithm].central:
+            sent = [f"{found.uplink_bytes / 1e6:.1f}", f"{found.paper_bits / 8e6:.1f}"]
+            sent += [f"{found.modelled_seconds:.0f}", f"{found.measured_seconds:.1f}"]
+        figures = [percent(x) for x in (found.accuracy, found.accuracy_full, found.mean_accuracy, found.forgetting)]
+        table.add_row(RECIPES[algorithm].title, str(found.rounds), *figures, *sent, f"{found.wall_seconds:.0f}")
+    console().print(table)

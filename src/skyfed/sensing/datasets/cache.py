@@ -1,0 +1,97 @@
+"""Pictures on disk: one safetensors file a data set, written whole, its content hash checked when it is read."""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from skyfed.errors import BadInputError, StorageError
+
+Bytes = NDArray[np.uint8]
+_PARTS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """A data set: images (N, 3, side, side) bytes, labels (N,) bytes, and the names of the classes."""
+
+    train_images: Bytes
+    train_labels: Bytes
+    test_images: Bytes
+    test_labels: Bytes
+    names: tuple[str, ...]
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        return len(self.names)
+
+    def content_hash(self) -> str:
+        """SHA-256 of all images and labels."""
+        digest = hashlib.sha256()
+        for part in _PARTS:
+            array = np.ascontiguousarray(getattr(self, part))
+            digest.update(f"{part}{array.shape}".encode())
+            digest.update(array.data)
+        return digest.hexdigest()
+
+
+def data_folder(configured: str | None = None) -> Path:
+    """Where data lies: `data.dir`, else SKYFED_DATA, else the user's cache folder."""
+    chosen = configured or os.environ.get("SKYFED_DATA")
+    if chosen:
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "skyfed"
+
+
+def save_pictures(path: Path, pictures: Pictures) -> None:
+    """Write the cache file so that it is there whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(descriptor)
+        try:
+            metadata = {"sha256": pictures.content_hash(), "names": "\n".join(pictures.names)}
+            save_file({part: getattr(pictures, part) for part in _PARTS}, name, metadata)
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+    except OSError as error:
+        raise StorageError(f"{error.filename or path}: {error.strerror or error}") from None
+
+
+def load_pictures(path: Path, check: bool = True) -> Pictures:
+    """Read a cache file; its content must have the hash it was written with (`check=False` where it was just read)."""
+    from safetensors import safe_open
+
+    again = "remove it and fetch it again"
+    try:
+        with safe_open(path, "numpy") as file:
+            metadata = file.metadata() or {}
+        arrays = load_file(path)
+        found = Pictures(**{part: arrays[part] for part in _PARTS}, names=tuple(metadata["names"].split("\n")))
+    except (SafetensorError, KeyError, OSError) as error:
+        raise BadInputError(f"{path}: not a data cache ({error}); {again}") from None
+    _check_shapes(path, found)
+    if check and found.content_hash() != metadata.get("sha256"):
+        raise BadInputError(f"{path}: damaged (its content hash differs); {again}")
+    return found
+
+
+def _check_shapes(path: Path, pictures: Pictures) -> None:
+    for part in ("train", "test"):
+        images, labels = getattr(pictures, f"{part}_images"), getattr(pictures, f"{part}_labels")
+        if images.dtype != np.uint8 or labels.dtype != np.uint8 or images.ndim != 4 or len(images) != len(labels):
+            raise BadInputError(f"{path}: {part} pictures and labels do not fit together; remove it and fetch it again")
+        if images.shape[1] != 3 or (len(labels) and int(labels.max()) >= pictures.classes):
+            raise BadInputError(f"{path}: {part} pictures or labels are out of range; remove it and fetch it again")

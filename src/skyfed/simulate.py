@@ -1,0 +1,135 @@
+"""The round loop of online aerial federated learning, in the order of the paper.
+
+Every round the station broadcasts w^t; each vehicle has sensed new data along its flight, prunes the model to a winning
+ticket, trains it, and uploads its accumulated gradient, raw or quantised, as bytes; the station decodes the bytes and
+takes a step. The genie trains on the union of all data instead. Who carries the bytes is the driver's business, who
+keeps the records is the recorder's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from skyfed.algorithms import RECIPES
+from skyfed.errors import SkyfedError
+from skyfed.learning.evaluate import Scores, class_accuracy
+from skyfed.learning.flat import Layout
+from skyfed.records import Floats, Singles
+from skyfed.sensing import Schedule
+from skyfed.sensing.datasets import Pictures
+from skyfed.server import Aggregate, alphas
+from skyfed.vehicle import Experiment, Upload
+from skyfed.wire import DecodeError, Expected, decode
+
+
+@dataclass(frozen=True)
+class State:
+    """The global model after some round."""
+
+    weights: Singles
+    buffers: Singles
+
+
+@dataclass(frozen=True)
+class Report:
+    """What happened in a round: the uploads, who was left out and why, and the scores where the model was tested."""
+
+    round: int
+    uploads: list[Upload] = field(default_factory=list)
+    dropped: dict[int, str] = field(default_factory=dict)
+    train_loss: float = float("nan")
+    accuracy: float = float("nan")
+    accuracy_full: float = float("nan")
+    loss: float = float("nan")
+    per_class: Floats | None = None
+
+
+class Driver(Protocol):
+    """Carries work to the vehicles and bytes back."""
+
+    layout: Layout
+    schedule: Schedule
+    pictures: Pictures
+
+    def train(self, algorithm: str, t: int, state: State, vehicles: list[int]) -> Iterator[Upload]:
+        """Yield the uploads of these vehicles in this order."""
+
+    def genie(self, t: int, state: State) -> tuple[Singles, Singles, float]:
+        """Train centrally for one round."""
+
+    def score(self, state: State) -> Scores:
+        """Score every test picture."""
+
+
+class Recorder(Protocol):
+    """Keeps what a run gives."""
+
+    def record(self, state: State, report: Report) -> None:
+        """Keep a finished round; may raise to stop the run after it."""
+
+
+def run(
+    settings: Experiment, algorithm: str, driver: Driver, recorder: Recorder, state: State, first: int = 0
+) -> State:
+    """Run one algorithm from round `first` to the end; returns the final model."""
+    for t in range(first, settings.rounds):
+        if RECIPES[algorithm].central:
+            state, report = genie_round(t, driver, state)
+        else:
+            state, report = federated_round(settings, algorithm, t, driver, state)
+        if (t + 1) % settings.eval_every == 0 or t == settings.rounds - 1:
+            report = tested(t, driver, state, report)
+        recorder.record(state, report)
+    return state
+
+
+def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver, state: State) -> tuple[State, Report]:
+    """Let the vehicles train, gather their bytes, aggregate, step (Eqs. 8-13)."""
+    report = Report(t)
+    sizes = np.array([len(driver.schedule.train_set(u, t)) for u in range(settings.vehicles)])
+    weights = alphas(settings.server, settings.vehicles, sizes)
+    layout = driver.layout
+    aggregate = Aggregate(layout.size, layout.buffers, layout.starts)
+    for upload in driver.train(algorithm, t, state, list(range(settings.vehicles))):
+        report.uploads.append(upload)
+        if not upload.data:
+            report.dropped[upload.vehicle] = "training diverged (loss or weights not finite)"
+            continue
+        try:
+            update = decode(upload.data, Expected(t, upload.vehicle, layout.size, layout.starts, layout.buffers))
+        except DecodeError as error:
+            report.dropped[upload.vehicle] = str(error)
+            continue
+        aggregate.add(update, float(weights[upload.vehicle]))
+    if aggregate.total == 0:
+        raise SkyfedError(
+            f"{algorithm} stops at round {t}: every vehicle's training diverged; a smaller train.eta or eta_local "
+            "or smaller quantisation buckets are the likely remedies"
+        )
+    loss = float(np.mean([upload.loss for upload in report.uploads if upload.vehicle not in report.dropped]))
+    stepped = aggregate.step(state.weights, settings.train.eta_at(t))
+    return State(*stepped), replace(report, train_loss=loss)
+
+
+def genie_round(t: int, driver: Driver, state: State) -> tuple[State, Report]:
+    """Train on the union of all vehicles' data: the baseline that no real fleet could run."""
+    weights, buffers, loss = driver.genie(t, state)
+    if not np.isfinite(weights).all():
+        raise SkyfedError(f"sgd stops at round {t}: training diverged; a smaller train.eta is the likely remedy")
+    return State(weights, buffers), Report(t, train_loss=loss)
+
+
+def tested(t: int, driver: Driver, state: State, report: Report) -> Report:
+    """Score the model on the test set as it has grown so far, and on the whole fixed one."""
+    scores = driver.score(state)
+    labels = driver.pictures.test_labels
+    inside = driver.schedule.test_members(t, len(labels))
+    return replace(
+        report,
+        accuracy=float(scores.correct[inside].mean()) if inside.any() else float("nan"),
+        accuracy_full=float(scores.correct.mean()),
+        loss=float(scores.loss[inside].astype(np.float64).mean()) if inside.any() else float("nan"),
+        per_class=class_accuracy(scores.correct, labels, driver.pictures.classes),
+    )

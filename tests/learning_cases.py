@@ -1,0 +1,122 @@
+"""Small builders that the learning tests share: pictures, flights, configs, updates."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from skyfed.config import Config, load_config
+from skyfed.flight.fleet import FleetPlan
+from skyfed.records import Update
+from skyfed.sensing.datasets import Pictures
+
+CLASSES = 4
+ALGORITHMS = ("sgd", "afl", "afl-prune", "afl-quant", "2ceoafl")
+
+
+def pictures(train: int = 60, test: int = 15, classes: int = CLASSES, side: int = 8, seed: int = 0) -> Pictures:
+    """Return noisy pictures with a level of its own for each class and channel; `train` and `test` are per class."""
+    rng = np.random.default_rng(seed)
+    levels = rng.uniform(60, 190, (classes, 3, 1, 1))
+
+    def part(count: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.repeat(np.arange(classes), count)[rng.permutation(classes * count)]
+        images = levels[labels] + rng.normal(0, 40, (len(labels), 3, side, side))
+        return np.clip(images, 0, 255).astype(np.uint8), labels.astype(np.uint8)
+
+    return Pictures(*part(train), *part(test), tuple(f"class {c}" for c in range(classes)))
+
+
+def write_picture_folder(root: Path, found: Pictures) -> Path:
+    """Write pictures as PNG files in train/ and test/ with class folders."""
+    for part in ("train", "test"):
+        images, labels = getattr(found, f"{part}_images"), getattr(found, f"{part}_labels")
+        for k, (image, label) in enumerate(zip(images, labels, strict=True)):
+            place = root / part / f"c{label}"
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image.transpose(1, 2, 0)).save(place / f"{k:04d}.png")
+    return root
+
+
+def fleet_plan(vehicles: int = 3, rounds: int = 3, classes: int = CLASSES) -> FleetPlan:
+    """Return flights that visit the discs in turn, each vehicle 10 m off the centre of the disc it is over."""
+    psi = np.random.default_rng(7).dirichlet(np.ones(classes), (vehicles, rounds)).transpose(0, 2, 1)
+    centres = np.zeros((vehicles, classes, 2))
+    centres[..., 0] = 200.0 * np.arange(classes)
+    association = (np.arange(rounds)[None] + np.arange(vehicles)[:, None]) % classes
+    positions = np.take_along_axis(centres, association[..., None], axis=1) + np.array([0.0, 10.0])
+    radii = np.full((vehicles, classes), 50.0)
+    each = np.zeros(vehicles)
+    return FleetPlan(
+        positions=positions,
+        association=association,
+        centres=centres,
+        radii=radii,
+        true_centres=centres,
+        true_radii=radii,
+        psi=psi,
+        imax=np.full((vehicles, classes, 1), rounds),
+        dmin=np.asarray(5.0),
+        vmax=np.asarray(np.inf),
+        epsilon=np.asarray(1e-6),
+        region=np.asarray([1000.0, 1000.0]),
+        windows=np.asarray("paper"),
+        method=np.asarray("greedy"),
+        objective=each,
+        bound=each,
+        seconds=each,
+        note=np.array([""] * vehicles),
+    )
+
+
+TINY = (
+    "vehicles=3",
+    "rounds=3",
+    "eval_every=2",
+    "field.classes=4",
+    "model.name=cnn",
+    "model.width=4",
+    "sensing.initial=24",
+    "sensing.n_max=20",
+    "sensing.initial_test=12",
+    "sensing.n_max_test=8",
+    "train.batch_size=8",
+    "train.kappa=3",
+    "quantise.bucket=64",
+)
+
+
+def tiny_config(*overrides: str, base: Sequence[str] = TINY) -> Config:
+    """Return a config that trains in a blink; later overrides win."""
+    return load_config("smoke", [*base, *overrides])
+
+
+def raw_update(
+    values: np.ndarray, mask: np.ndarray | None = None, buffers: Sequence[float] = (), **about: int
+) -> Update:
+    """Return an upload of raw values; `about` may set round, vehicle, s, bucket."""
+    size = len(values) if mask is None else len(mask)
+    return Update(
+        about.get("round", 0),
+        about.get("vehicle", 0),
+        size,
+        mask,
+        np.asarray(values, np.float32),
+        None,
+        None,
+        about.get("s", 3),
+        about.get("bucket", 0),
+        np.asarray(buffers, np.float32),
+    )
+
+
+def same_update(a: Update, b: Update) -> bool:
+    """Tell whether two updates hold the same bits."""
+
+    def bits(update: Update, name: str) -> object:
+        value = getattr(update, name)
+        return (value.dtype, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
+
+    return all(bits(a, field.name) == bits(b, field.name) for field in fields(Update))

@@ -1,0 +1,439 @@
+"""The config tree: presets, overrides, round trips, and errors in one line that name the key."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+import tomli_w
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from skyfed.config import DEFAULT_PRESET, Config, config_from_tree, differences, load_config, presets
+from skyfed.errors import BadInputError
+from skyfed.mission import prepare_mission
+
+BASE = ["vehicles=3", "rounds=12", "field.classes=4", "field.region=[600.0,600.0]"]  # what the presets say may change
+
+
+def load(*overrides: str) -> Config:
+    return load_config("smoke", [*BASE, *overrides])
+
+
+def read_back(config: Config) -> Config:
+    return config_from_tree(tomllib.loads(config.to_toml()))
+
+
+def refusal(*overrides: str, source: str = "") -> str:
+    with pytest.raises(BadInputError) as caught:
+        load_config(source, overrides) if source else load(*overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+# presets
+
+
+def test_the_presets_are_listed_default_first_each_with_a_line():
+    known = presets()
+    assert next(iter(known)) == DEFAULT_PRESET
+    assert {"quick", "paper", "smoke"} <= set(known)
+    assert all(known.values())
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_loads_and_reads_back_equal(name):
+    config = load_config(name)
+    assert read_back(config) == config
+
+
+def test_no_source_means_the_default_preset():
+    assert load_config() == load_config(DEFAULT_PRESET)
+
+
+def test_the_paper_preset_is_what_the_paper_prints():
+    paper = load_config("paper")
+    assert (paper.vehicles, paper.rounds, paper.field.classes) == (10, 100, 10)
+    assert (paper.flight.method, paper.flight.windows, paper.flight.vmax) == ("sca", "paper", None)
+    assert (paper.sensing.initial, paper.sensing.decay_length) == (512, 1.0)
+
+
+# the effective config is complete and reads back
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["flight.vmax=150"],
+        ["field.origin=[52.5,13.4]"],
+        ["flight.imax=[[1],[2],[3],[4]]"],
+        ["flight.imax=[[[1],[2],[3],[4]]]"],
+        ["field.weights=[1,2.5,3,4]"],
+        ["field.projection=[[0.1,-2],[1e-300,3],[4,5],[6,7]]", 'field.bases=["sin:1","cos:1"]'],
+        ["field.projection=0.5"],
+        ['field.bases=["const:2"]'],
+        ['field.file=["a b.csv","c\\"d.npz"]'],
+        ["flight.sca.seconds=inf"],
+        ["seed=9223372036854775807", "flight.epsilon=1e-300"],
+    ],
+)
+def test_the_effective_config_reads_back_equal(overrides):
+    config = load(*overrides)
+    assert config != load()
+    assert read_back(config) == config
+
+
+lengths = st.floats(1e-6, 1e6)
+trees = st.fixed_dictionaries(
+    {"seed": st.integers(0, 2**63 - 1), "vehicles": st.integers(1, 9), "rounds": st.integers(1, 99)},
+    optional={
+        "field": st.fixed_dictionaries(
+            {"classes": st.just(2), "weights": st.lists(lengths, min_size=2, max_size=2)},
+            optional={
+                "origin": st.tuples(st.floats(-90, 90), st.floats(-180, 180)),
+                "zeta": st.floats(1e-9, 1),
+                "projection": st.lists(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=3), min_size=1, max_size=3),
+                "file": st.text() | st.lists(st.text(), max_size=3),
+            },
+        ),
+        "flight": st.fixed_dictionaries(
+            {"dmin": st.floats(0, 1e6)},
+            optional={
+                "vmax": lengths,
+                "imax": st.recursive(st.integers(0, 9), lambda inner: st.lists(inner, max_size=3), max_leaves=4),
+                "sca": st.fixed_dictionaries({"precision": lengths}),
+            },
+        ),
+        "sensor": st.fixed_dictionaries({"altitude": lengths, "fov": st.floats(1, 89)}),
+    },
+)
+
+
+@given(trees)
+@settings(deadline=None)
+def test_whatever_config_is_valid_reads_back_equal(tree):
+    try:
+        config = config_from_tree(tree)
+    except BadInputError:  # imax nested deeper than (vehicles, classes, windows), or uneven
+        assert "imax" in tree["flight"]
+        return
+    assert read_back(config) == config
+
+
+def test_the_effective_config_holds_every_setting_but_those_that_are_off():
+    config = load("flight.vmax=9", "field.origin=[1,2]")
+
+    def missing(model: BaseModel, tree: dict[str, object]) -> list[str]:
+        found = []
+        for name in type(model).model_fields:
+            value = getattr(model, name)
+            if isinstance(value, BaseModel):
+                found += [f"{name}.{inner}" for inner in missing(value, tree[name])]
+            elif name not in tree:
+                assert value is None, name
+                found.append(name)
+        return found
+
+    left_out = missing(config, tomllib.loads(config.to_toml()))
+    assert "field.file" in left_out
+    assert not {"flight.vmax", "field.origin", "flight.sca.iterations", "seed"} & set(left_out)
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        load().seed = 1
+
+
+def test_differences_name_the_keys_and_both_values():
+    a, b = load(), load("seed=3", "flight.vmax=80", "field.bases=['sin']")
+    assert differences(a, a) == []
+    assert sorted(line.split(":")[0] for line in differences(a, b)) == ["field.bases", "flight.vmax", "seed"]
+    assert "seed: 0 -> 3" in differences(a, b)
+    assert "flight.vmax: None -> 80.0" in differences(a, b)
+
+
+# overrides
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "value"),
+    [
+        ("seed=3", "seed", 3),
+        ("seed = 3 ", "seed", 3),
+        ("seed=1_000", "seed", 1000),
+        ("seed=0x10", "seed", 16),
+        ("flight.dmin=5", "flight.dmin", 5.0),
+        ("flight.dmin=2.5", "flight.dmin", 2.5),
+        ("flight.epsilon=1e-3", "flight.epsilon", 1e-3),
+        ("flight.method=sca", "flight.method", "sca"),
+        ('flight.method="sca"', "flight.method", "sca"),
+        ("flight.method='sca'", "flight.method", "sca"),
+        ("field.bases=['sin:3','const']", "field.bases", ["sin:3", "const"]),
+        ("field.region=[500,600.5]", "field.region", (500.0, 600.5)),
+        ("flight.imax=[[1],[2],[3],[4]]", "flight.imax", [[1], [2], [3], [4]]),
+        ("flight.sca.iterations=3", "flight.sca.iterations", 3),
+        ("flight.sca={iterations=3}", "flight.sca.iterations", 3),
+        ("field.projection=-1.5", "field.projection", -1.5),
+        ("field.projection=random", "field.projection", "random"),
+        ("flight.vmax=120", "flight.vmax", 120.0),
+    ],
+)
+def test_an_override_of_each_kind_of_value(override, path, value):
+    found: object = load(override)
+    for part in path.split("."):
+        found = getattr(found, part)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_the_last_override_wins_and_the_rest_of_the_table_stays():
+    config = load("field.zeta=0.5", "field.zeta=0.25")
+    assert config.field.zeta == 0.25
+    assert config.field.classes == load().field.classes
+
+
+def test_one_override_sets_one_key():
+    assert "seed" in refusal("seed=1\nvehicles=5")
+
+
+# malformed
+
+UNKNOWN = [
+    ("sed=1", "sed", "seed"),
+    ("vehicle=1", "vehicle", "vehicles"),
+    ("fielt.zeta=1", "fielt", "field"),
+    ("field.clases=3", "field.clases", "classes"),
+    ("flight.vmx=3", "flight.vmx", "vmax"),
+    ("flight.sca.iteration=3", "flight.sca.iteration", "iterations"),
+    ("sensing.inital=3", "sensing.inital", "initial"),
+    ("sensor.altitud=3", "sensor.altitud", "altitude"),
+]
+
+MALFORMED = [
+    "seed=-1", "seed=1.0", "seed=1.5", "seed=true", "seed=nan", "seed=abc", "seed=", "seed=[1]", "seed={a=1}",
+    "seed=9223372036854775808", "seed=1979-05-27", "seed=07:32:00", "vehicles=0", "vehicles=100001", "vehicles='3'",
+    "rounds=0", "rounds=-5", "rounds=1e2", "workers=-1", "workers=2000",
+    "field=3", "field=[]", "field.classes=0", "field.classes=10001", "field.region=5", "field.region=[1]",
+    "field.region=[1,2,3]", "field.region=[1,-1]", "field.region=[1,inf]", "field.region=['a','b']",
+    "field.radii=[60,30]", "field.radii=[0,30]", "field.radii=[30]", "field.zeta=0", "field.zeta=1.01",
+    "field.zeta=nan", "field.weights=[1,2,3,-4]", "field.weights=equal", "field.weights=[1,2,3,nan]",
+    "field.bases=[]", "field.bases=sin", "field.bases=[1]", "field.bases=['tan:1']", "field.bases=['sin:x']",
+    "field.bases=['sin:1:2']", "field.bases=['nowhere.at.all:curve']", "field.bases=['.relative:curve']",
+    "field.projection=normal", "field.projection=nan", "field.projection=[1,2]", "field.projection=[['a']]",
+    "field.file=3", "field.file=[1]", "field.file=true", "field.file=\"a\\u0000b\"",
+    "field.estimate=em", "field.origin=[91,0]", "field.origin=[0,181]", "field.origin=[0]", "field.origin=[nan,0]",
+    "field.origin=north", "sensor.altitude=0", "sensor.altitude=inf", "sensor.fov=90", "sensor.fov=0",
+    "flight.method=magic", "flight.method=1", "flight.dmin=-1", "flight.dmin=true", "flight.dmin=inf",
+    "flight.imax=-1", "flight.imax=1.5", "flight.imax=[[1.5]]", "flight.imax=many", "flight.imax=[[[[1]]]]",
+    "flight.vmax=0", "flight.vmax=nan", "flight.vmax=none", "flight.windows=daily", "flight.epsilon=0",
+    "flight.epsilon=2", "flight.field=both", "flight.placement=edge", "flight.hold=-1", "flight.sca=1",
+    "flight.sca.iterations=0", "flight.sca.precision=0", "flight.sca.start=here", "flight.sca.sides=2",
+    "flight.sca.sides=65", "flight.sca.solver=cplex", "flight.sca.seconds=0", "sensing.initial=0",
+    "sensing.initial=1.5", "sensing.decay_length=0", "sensing.decay_length=inf",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("override", "key", "meant"), UNKNOWN)
+def test_an_unknown_key_is_refused_with_a_suggestion(override, key, meant):
+    assert refusal(override).startswith(f"{key} is not a setting; did you mean {meant}? allowed ")
+
+
+def test_an_unknown_key_far_from_all_others_lists_what_is_allowed():
+    message = refusal("flight.sca.xyzzy=1")
+    assert message.startswith("flight.sca.xyzzy is not a setting")
+    assert "did you mean" not in message
+    assert "allowed in [flight.sca]: iterations, precision, start" in message
+
+
+@pytest.mark.parametrize("override", MALFORMED)
+def test_a_malformed_setting_is_refused_in_one_line_with_its_key(override):
+    message = refusal(override)
+    assert message.startswith(override.partition("=")[0] + " = ")
+    assert len(message) < 400
+
+
+@pytest.mark.parametrize("override", MALFORMED[::5])
+def test_a_malformed_setting_is_refused_from_a_file_too(tmp_path, override):
+    key, _, text = override.partition("=")
+    table, _, name = key.rpartition(".")
+    bare = text.isalpha() and text not in ("true", "nan", "inf")
+    (tmp_path / "bad.toml").write_text(
+        (f"[{table}]\n" if table else "") + f"{name} = {json.dumps(text) if bare else text}"
+    )
+    assert refusal(source=str(tmp_path / "bad.toml")).startswith(f"{key} = ")
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("seed", "--set 'seed'"),
+        ("=1", "--set '=1'"),
+        ("field.=1", "--set 'field.=1'"),
+        (".zeta=1", "--set '.zeta=1'"),
+        ("seed=[", "--set 'seed=['"),
+        ('seed="', "--set"),
+        ("field.bases=['a'", "--set"),
+        ("seed.x=1", "--set 'seed.x=1': 'seed' is a value"),
+        ("field.region.x=1", "'region' is a value"),
+        ("field.weights=[1,2]", "weights: 2 numbers for 4 classes"),
+        ("a\nb=1", "is not a setting"),
+        ("field.a\nb=1", "is not a setting"),
+        ("field.file=a\udcffb", "field.file"),
+        ("a" + ".a" * 3000 + "=1", "a"),
+        ("seed=" + "[" * 3000 + "]" * 3000, "seed"),
+        ("seed=" + "9" * 5000, "seed"),
+    ],
+    ids=lambda text: text[:20].encode("ascii", "backslashreplace").decode(),
+)
+def test_a_malformed_override_is_refused_in_one_line(override, says):
+    message = refusal(override)
+    assert says in message
+    assert len(message) < 10_000
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "flight.imax=[1,2]",
+        "flight.imax=[[1,2],[3]]",
+        "flight.imax=99999999999999999999999",
+        "flight.vmax=1",
+        "field.projection=[[1],[2,3]]",
+        "field.projection=[[1]]",
+        "field.projection=1e308",
+        "field.file=nowhere.csv",
+        "sensing.initial=1",
+        "sensing.initial=99999999999999999999",
+        "sensing.initial=1000000000000",
+    ],
+)
+def test_a_value_that_only_the_mission_can_judge_is_refused_in_one_line_with_its_key(override):
+    def prepare() -> None:
+        config = load(override)
+        prepare_mission(config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed)
+
+    with pytest.raises(BadInputError) as caught:
+        prepare()
+    key = override.partition("=")[0]
+    assert key in str(caught.value) or key.split(".")[1] + " = " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# files
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"seed = ", "not valid TOML"),
+        (b"seed == 1", "not valid TOML"),
+        (b"seed = 1\nseed = 2", "not valid TOML"),
+        (b"[field\nzeta = 1", "not valid TOML"),
+        (b"\xff\xfe\x00", "not valid TOML"),
+        (b"\x00", "not valid TOML"),
+        (b"seed = " + b"[" * 3000 + b"]" * 3000, "bad.toml"),
+        (b"seed = " + b"9" * 5000, "bad.toml"),
+        (b'"a\\nb" = 1', "is not a setting"),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused_in_one_line_with_its_name(tmp_path, content, says):
+    path = tmp_path / "bad.toml"
+    path.write_bytes(content)
+    assert says in refusal(source=str(path))
+
+
+@pytest.mark.parametrize("source", ["nowhere.toml", " ", "quik", "x" * 5000, "a\nb"])
+def test_a_source_that_does_not_exist_is_refused(source):
+    message = refusal(source=source)
+    assert "preset" in message or "long" in message
+
+
+def test_a_folder_is_not_a_config(tmp_path):
+    assert "neither a preset nor a file" in refusal(source=str(tmp_path))
+
+
+def test_an_empty_file_gives_the_defaults(tmp_path):
+    (tmp_path / "empty.toml").touch()
+    assert load_config(str(tmp_path / "empty.toml")) == Config()
+
+
+def test_a_survey_is_looked_for_beside_the_config_that_names_it(tmp_path, monkeypatch):
+    beside, elsewhere = tmp_path / "configs", tmp_path / "elsewhere"
+    beside.mkdir()
+    elsewhere.mkdir()
+    (beside / "mine.toml").write_text('[field]\nfile = "data/a.csv"\n')
+    (beside / "many.toml").write_text('[field]\nfile = ["a.csv", "../b.npz"]\n')
+    monkeypatch.chdir(elsewhere)
+    assert load_config("../configs/mine.toml").field.file == str(beside / "data/a.csv")
+    assert load_config("../configs/many.toml").field.file == [str(beside / "a.csv"), str(tmp_path / "b.npz")]
+
+
+def test_a_survey_named_on_the_command_line_is_looked_for_where_the_command_is_given(tmp_path, monkeypatch):
+    (tmp_path / "mine.toml").write_text('[field]\nfile = "a.csv"\n')
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert load_config("../mine.toml", ["field.file=b.csv"]).field.file == str(tmp_path / "here" / "b.csv")
+    assert load('field.file=["b.csv"]').field.file == [str(tmp_path / "here" / "b.csv")]
+    assert load("field.file=/data/b.csv").field.file == "/data/b.csv"
+
+
+def test_the_written_config_finds_its_survey_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = load("field.file=b.csv")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(config.to_toml())
+    monkeypatch.chdir("/")
+    assert load_config(str(tmp_path / "run" / "config.toml")) == config
+
+
+# whatever comes in
+
+names = st.sampled_from(
+    ["seed", "vehicles", "rounds", "workers", "field", "sensor", "flight", "sensing", "sca", "zeta", "bases", "file",
+     "projection", "weights", "region", "imax", "vmax", "origin", "classes", "method", "initial"]
+) | st.text(max_size=5)  # fmt: skip
+values = st.recursive(
+    st.integers() | st.floats() | st.text(max_size=8) | st.booleans() | st.dates() | st.sampled_from(["sin:1", "..:"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def only_bad_input(source: str, overrides: list[str]) -> None:
+    try:
+        config = load_config(source, overrides)
+    except BadInputError as error:
+        message = str(error)
+    else:
+        message = json.dumps(config.model_dump(mode="json"))
+    assert "\n" not in message
+
+
+@given(st.dictionaries(names, values, max_size=5))
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example({"field": {"file": "a\x00b"}})
+@example({"field": {"bases": [".:"]}})
+@example({"\n": 1})
+def test_a_file_of_any_tree_is_a_config_or_bad_input(tmp_path: Path, tree):
+    (tmp_path / "any.toml").write_bytes(tomli_w.dumps(tree).encode("utf-8", "surrogatepass"))
+    only_bad_input(str(tmp_path / "any.toml"), [])
+
+
+@given(st.binary(max_size=80) | st.text(max_size=80).map(lambda text: text.encode("utf-8", "surrogatepass")))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_file_of_any_bytes_is_a_config_or_bad_input(tmp_path: Path, data):
+    (tmp_path / "any.toml").write_bytes(data)
+    only_bad_input(str(tmp_path / "any.toml"), [])
+
+
+@given(st.lists(st.text(max_size=20) | st.builds("{}.{}={}".format, names, names, values), max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_any_overrides_are_a_config_or_bad_input(overrides):
+    only_bad_input("smoke", overrides)
+
+
+@given(st.text(max_size=30))
+def test_any_source_is_a_config_or_bad_input(source):
+    only_bad_input(source, [])

@@ -1,0 +1,160 @@
+"""Magnitude pruning: exactly as many as asked for, the smallest ones, ties by index; and who draws which ratio."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from learning_cases import fleet_plan, pictures, tiny_config
+from skyfed.config import load_config
+from skyfed.errors import BadInputError
+from skyfed.learning.prune import draw_delta, magnitude_mask
+from skyfed.learning.settings import PruneSettings
+from skyfed.vehicle import Vehicles
+
+
+def by_sorting(weights: np.ndarray, delta: float, scope: np.ndarray | None) -> np.ndarray:
+    """The definition: of the entries in scope, the round(delta * n) first in order of magnitude, then index, go."""
+    inside = range(len(weights)) if scope is None else [i for i in range(len(weights)) if scope[i]]
+    order = sorted(inside, key=lambda i: (abs(float(weights[i])), i))
+    mask = np.ones(len(weights), bool)
+    mask[order[: round(delta * len(order))]] = False
+    return mask
+
+
+# masks
+
+
+def test_the_smallest_magnitudes_go():
+    weights = np.array([0.3, -0.1, 0.2, -0.5, 0.05], np.float32)
+    assert magnitude_mask(weights, 0.4).tolist() == [True, False, True, True, False]
+
+
+def test_one_threshold_for_all_entries_not_one_a_tensor():
+    weights = np.concatenate([np.full(50, 0.01), np.full(50, 1.0)]).astype(np.float32)
+    assert magnitude_mask(weights, 0.5).tolist() == [False] * 50 + [True] * 50
+
+
+@pytest.mark.parametrize(
+    ("delta", "n", "gone"),
+    [(0.0, 10, 0), (0.05, 10, 0), (0.051, 10, 1), (0.25, 10, 2), (0.999, 10, 10), (0.3, 1000, 300), (0.7, 11, 8)],
+)
+@pytest.mark.parametrize("kind", ["spread", "all equal", "all zero"])
+def test_exactly_the_rounded_number_goes(delta, n, gone, kind):
+    rng = np.random.default_rng(0)
+    weights = {"spread": rng.normal(size=n), "all equal": np.full(n, -2.5), "all zero": np.zeros(n)}[kind]
+    assert (~magnitude_mask(weights.astype(np.float32), delta)).sum() == gone
+
+
+def test_ties_at_the_threshold_go_by_index():
+    weights = np.array([1, -1, 0.5, 1, 2, -1, 1], np.float32)
+    assert magnitude_mask(weights, 3 / 7).tolist() == [False, False, False, True, True, True, True]
+
+
+def test_zeros_of_both_signs_are_equal():
+    weights = np.array([-0.0, 0.0, 1e-30, -0.0, 5], np.float32)
+    assert magnitude_mask(weights, 0.4).tolist() == [False, False, True, True, True]
+
+
+def test_entries_out_of_scope_are_never_pruned_and_never_counted():
+    weights = np.array([0.0, 0.001, 3, 4, 5, 6], np.float32)
+    scope = np.array([False, False, True, True, True, True])
+    assert magnitude_mask(weights, 0.5, scope).tolist() == [True, True, False, False, True, True]
+    assert magnitude_mask(weights, 0.9, np.zeros(6, bool)).all()
+
+
+def test_a_scope_of_everything_is_no_scope():
+    weights = np.random.default_rng(0).normal(size=99)
+    assert np.array_equal(magnitude_mask(weights, 0.6), magnitude_mask(weights, 0.6, np.ones(99, bool)))
+
+
+def test_the_weights_are_left_alone():
+    weights = np.random.default_rng(0).normal(size=99)
+    before = weights.copy()
+    magnitude_mask(weights, 0.6)
+    assert np.array_equal(weights, before)
+
+
+SOME = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, -1e-45, 3e38]) | st.floats(width=32, allow_nan=False)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.integers(1, 60), st.floats(0, 0.999))
+def test_selection_equals_sorting(data, n, delta):
+    weights = data.draw(arrays.arrays(np.float32, n, elements=SOME))
+    scope = data.draw(st.none() | arrays.arrays(bool, n))
+    assert np.array_equal(magnitude_mask(weights, delta, scope), by_sorting(weights, delta, scope))
+
+
+def test_a_large_vector_equals_sorting():
+    weights = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
+    weights[::3] = np.float32(0.25)
+    for delta in (0.05, 0.4, 0.7):
+        assert np.array_equal(magnitude_mask(weights, delta), by_sorting(weights, delta, None))
+
+
+# ratios
+
+
+def test_ratios_are_drawn_anew_for_every_vehicle_and_round_and_stay_inside():
+    uniform = PruneSettings(delta=[0.05, 0.7])
+    drawn = np.array([[draw_delta(uniform, 0, t, u) for t in range(60)] for u in range(20)])
+    assert ((drawn >= 0.05) & (drawn < 0.7)).all()
+    assert len(np.unique(drawn)) == drawn.size
+    assert drawn.mean() == pytest.approx(0.375, abs=4 * 0.65 / 12**0.5 / drawn.size**0.5)
+    assert draw_delta(uniform, 1, 0, 0) != drawn[0, 0]
+
+
+def test_a_draw_does_not_depend_on_what_was_drawn_before():
+    uniform = PruneSettings(delta=[0.05, 0.7])
+    backwards = [draw_delta(uniform, 0, t, 3) for t in reversed(range(5))]
+    assert backwards[::-1] == [draw_delta(uniform, 0, t, 3) for t in range(5)]
+
+
+def test_a_constant_ratio_is_the_same_everywhere():
+    assert {draw_delta(PruneSettings(delta=0.3), 0, t, u) for t in range(5) for u in range(5)} == {0.3}
+
+
+def test_a_list_gives_each_vehicle_its_own():
+    own = PruneSettings(delta=[0.1, 0.2, 0.3])
+    assert [[draw_delta(own, 0, t, u) for u in range(3)] for t in range(2)] == [[0.1, 0.2, 0.3]] * 2
+
+
+def test_equal_ends_are_a_constant():
+    assert draw_delta(PruneSettings(delta=[0.4, 0.4]), 0, 1, 2) == 0.4
+
+
+@pytest.mark.parametrize(
+    "delta", ["1.0", "-0.1", "[0.7, 0.05]", "[]", "[0.1, 0.2, 1.5]", "nan", "[0.1, nan]", '"half"']
+)
+def test_ratios_out_of_range_are_refused_in_one_line(delta):
+    with pytest.raises(BadInputError) as caught:
+        load_config("smoke", [f"prune.delta={delta}"])
+    assert "delta" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("delta", ["[0.05, 0.7]", "0.3", "[0.1, 0.2, 0.3]"])
+def test_algorithms_that_prune_share_their_ratios_and_the_others_have_none(delta):
+    config = tiny_config(f"prune.delta={delta}")
+    vehicles = Vehicles(config, pictures(), fleet_plan())
+    state = vehicles.initial()
+    drawn = {
+        name: [vehicles.train(name, u, 1, *state).delta for u in range(3)]
+        for name in ("afl", "afl-prune", "afl-quant", "2ceoafl")
+    }
+    assert drawn["afl"] == drawn["afl-quant"] == [0.0] * 3
+    assert drawn["afl-prune"] == drawn["2ceoafl"] == [draw_delta(config.prune, config.seed, 1, u) for u in range(3)]
+
+
+@pytest.mark.parametrize(("scope", "of"), [("kernels", "kernels"), ("all", "size")])
+def test_what_was_kept_is_recorded_beside_what_was_drawn(scope, of):
+    config = tiny_config(f"prune.scope={scope}", "prune.delta=0.37")
+    vehicles = Vehicles(config, pictures(), fleet_plan())
+    layout = vehicles.layout
+    n = int(layout.kernels.sum()) if of == "kernels" else layout.size
+    assert n < layout.size or of == "size"
+    upload = vehicles.train("afl-prune", 0, 0, *vehicles.initial())
+    assert upload.kept == layout.size - round(0.37 * n)
+    assert vehicles.train("afl", 0, 0, *vehicles.initial()).kept == layout.size

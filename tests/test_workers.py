@@ -1,0 +1,330 @@
+"""Worker processes: bytes in, bytes out, whatever happens to a process on the way."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skyfed.errors import BadInputError, InfeasibleError, SkyfedError, StorageError
+from skyfed.workers import Crew, WorkerDiedError, load_handler
+
+HANDLERS = """
+import os, sys, time
+from pathlib import Path
+from skyfed import errors
+
+def reverse(job):
+    return job[::-1]
+
+def slow_first(job):
+    time.sleep(0.3 if job == b"0" else 0.0)
+    return job
+
+def who(job):
+    time.sleep(0.05)
+    return str(os.getpid()).encode()
+
+def chatty(job):
+    print("a library prints to standard output", flush=True)
+    os.write(1, b"and below Python too")
+    return job
+
+def die(job):
+    with open(job.decode(), "a") as log:
+        log.write("tried\\n")
+    os._exit(7)
+
+def die_once(job):
+    marker = Path(job.decode())
+    if not marker.exists():
+        marker.touch()
+        os._exit(7)
+    return b"survived"
+
+def die_by_signal_once(job):
+    marker = Path(job.decode())
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), 9)
+    return b"survived"
+
+def fail(job):
+    kind, _, message = job.decode().partition(":")
+    raise {**vars(errors), "ValueError": ValueError, "MemoryError": MemoryError}[kind](message)
+
+def threads(job):
+    return os.environ["OMP_NUM_THREADS"].encode()
+
+def hang(job):
+    if not job:
+        return b""
+    Path(job.decode()).write_text(str(os.getpid()))
+    time.sleep(120)
+    return b""
+"""
+
+
+@pytest.fixture(scope="module")
+def handlers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("handlers")
+    (folder / "crew_handlers.py").write_text(HANDLERS)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def importable(handlers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(handlers))
+    monkeypatch.setenv("PYTHONPATH", str(handlers), prepend=os.pathsep)
+
+
+def answers(name: str, jobs: list[bytes], workers: int) -> list[bytes]:
+    with Crew(f"crew_handlers:{name}", workers) as crew:
+        found = dict(crew.run(jobs))
+    assert sorted(found) == list(range(len(jobs)))
+    return [found[index] for index in range(len(jobs))]
+
+
+def gone(pid: int) -> bool:
+    """Tell whether a process has ended (or waits to be reaped)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def wait_until(holds, seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while not (done := holds()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return done
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_every_job_has_its_own_answer_whatever_the_number_of_workers(workers):
+    jobs = [os.urandom(size) for size in (0, 1, 7, 100, 70_000, 3)]
+    assert answers("reverse", jobs, workers) == [job[::-1] for job in jobs]
+
+
+def test_answers_come_as_they_are_done_with_the_index_of_their_job():
+    with Crew("crew_handlers:slow_first", 2) as crew:
+        found = list(crew.run([b"0", b"1", b"2", b"3"]))
+    assert found[-1] == (0, b"0")
+    assert sorted(found) == [(k, str(k).encode()) for k in range(4)]
+
+
+def test_one_worker_works_in_this_process_and_several_in_as_many_others():
+    assert set(answers("who", [b""] * 3, 1)) == {str(os.getpid()).encode()}
+    others = set(answers("who", [b""] * 8, 2))
+    assert len(others) == 2
+    assert str(os.getpid()).encode() not in others
+
+
+def test_no_jobs_no_answers():
+    assert answers("reverse", [], 2) == []
+
+
+def test_a_crew_can_run_again():
+    with Crew("crew_handlers:who", 2) as crew:
+        first = {pid for _, pid in crew.run([b""] * 4)}
+        again = {pid for _, pid in crew.run([b""] * 4)}
+    assert first == again
+
+
+def test_workers_have_ended_when_the_crew_has_left():
+    pids = [int(pid) for pid in answers("who", [b""] * 4, 2)]
+    assert all(gone(pid) for pid in pids)
+
+
+def test_workers_are_ended_at_once_when_the_work_is_given_up(tmp_path):
+    mark = tmp_path / "pid"
+
+    def give_up() -> None:
+        with Crew("crew_handlers:hang", 2) as crew:
+            for _ in crew.run([b"", str(mark).encode()]):  # the first answer comes, the second never would
+                assert wait_until(lambda: mark.exists() and mark.read_text() != "")
+                raise KeyboardInterrupt
+
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        give_up()
+    assert time.monotonic() - begin < 30
+    assert gone(int(mark.read_text()))
+
+
+def test_what_a_library_prints_does_not_reach_the_answers():
+    assert answers("chatty", [b"a", b"b", b"c"], 2) == [b"a", b"b", b"c"]
+
+
+def test_workers_use_one_thread_each():
+    assert set(answers("threads", [b""] * 2, 2)) == {b"1"}
+
+
+def test_twenty_megabytes_pass_both_ways():
+    jobs = [bytes([k]) + bytes(20_000_000) for k in range(3)]
+    for job, answer in zip(jobs, answers("reverse", jobs, 2), strict=True):
+        assert answer == job[::-1]
+
+
+def test_a_job_that_ends_its_worker_is_tried_three_times(tmp_path):
+    log = tmp_path / "log"
+    with Crew("crew_handlers:die", 2) as crew, pytest.raises(WorkerDiedError, match=r"3 times on job [01].*7"):
+        list(crew.run([str(log).encode(), str(log).encode()]))
+    assert 3 <= log.read_text().count("tried") <= 6
+
+
+@pytest.mark.parametrize("how", ["die_once", "die_by_signal_once"])
+def test_a_job_whose_worker_ended_once_is_repeated(tmp_path, how):
+    jobs = [str(tmp_path / f"job {k}").encode() for k in range(3)]
+    assert answers(how, jobs, 2) == [b"survived"] * 3
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_worker_that_is_killed_from_outside_is_replaced(tmp_path):
+    script = """
+        import os, signal, sys
+        from skyfed.workers import Crew
+        with Crew("crew_handlers:who", 2) as crew:
+            pids = {int(pid) for _, pid in crew.run([b""] * 4)}
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+            again = {int(pid) for _, pid in crew.run([b""] * 4)}
+        assert len(again) == 2 and not again & pids, (pids, again)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_workers_are_deaf_to_ctrl_c_from_their_first_moment():
+    """A terminal signals every process of the group; only the parent decides what that means."""
+    script = """
+        import os, signal, threading, time
+        from skyfed.workers import Crew
+        signal.signal(signal.SIGINT, lambda number, frame: None)
+        def press():
+            for _ in range(100):
+                os.killpg(0, signal.SIGINT)
+                time.sleep(0.005)
+        presses = threading.Thread(target=press)
+        presses.start()
+        with Crew("crew_handlers:who", 2) as crew:
+            assert len(dict(crew.run([b""] * 4))) == 4
+        presses.join()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True, text=True, timeout=60, start_new_session=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("kind", [BadInputError, StorageError, InfeasibleError, SkyfedError])
+def test_an_error_keeps_its_class_and_its_words(kind, workers):
+    jobs = [f"{kind.__name__}:what went wrong, wörtlich".encode()] * 2
+    with Crew("crew_handlers:fail", workers) as crew, pytest.raises(SkyfedError) as caught:
+        list(crew.run(jobs))
+    assert type(caught.value) is kind
+    assert str(caught.value) == "what went wrong, wörtlich"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("kind", ["ValueError", "MemoryError"])
+def test_an_unforeseen_error_fails_the_work_in_one_way_whatever_the_number_of_workers(kind, workers):
+    with Crew("crew_handlers:fail", workers) as crew, pytest.raises(SkyfedError, match=f"{kind}: surprise"):
+        list(crew.run([f"{kind}:surprise".encode()] * 2))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_handler_that_does_not_exist_fails_the_work(workers):
+    with Crew("crew_handlers:nothing", workers) as crew, pytest.raises((AttributeError, SkyfedError)):
+        list(crew.run([b"", b""]))
+
+
+def test_handlers_are_found_by_name():
+    assert load_handler("crew_handlers:reverse")(b"abc") == b"cba"
+
+
+AUDIT = """
+import sys
+
+def hook(event, arguments):
+    if event == "pickle.find_class":
+        with open(LOG, "a") as log:
+            log.write(f"{arguments}\\n")
+
+sys.addaudithook(hook)
+"""
+
+
+def test_nothing_is_unpickled_by_the_parent_or_a_worker(tmp_path):
+    """Every process of a fleet's planning starts with a hook that notes each unpickled name."""
+    log = tmp_path / "unpickled"
+    (tmp_path / "sitecustomize.py").write_text(AUDIT.replace("LOG", repr(str(log))))
+    work = """
+        import numpy as np
+        from skyfed.flight.problem import Options, Problem
+        from skyfed.flight.remote import plan_fleet
+        one = Problem(np.array([[0.0, 0.0], [200.0, 0.0]]), np.array([40.0, 40.0]), np.full((2, 4), 0.5),
+                      np.full((2, 2), 2))
+        found = dict(plan_fleet([one] * 3, "exact", [Options(vehicle=u) for u in range(3)], 2))
+        assert sorted(found) == [0, 1, 2]
+    """
+    control = "import pickle; pickle.loads(pickle.dumps(len))"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(work)], check=True, env=environment, timeout=60)
+    assert not log.exists()
+    subprocess.run([sys.executable, "-c", control], check=True, env=environment)
+    assert "builtins" in log.read_text()  # the hook does see what it is there for
+
+
+@pytest.mark.parametrize("handler", ["who", "hang"])
+def test_workers_end_when_their_parent_is_killed(tmp_path, handler):
+    """Idle ones (their input closes) and ones in the middle of a long job."""
+    script = f"""
+        import sys, time
+        from skyfed.workers import Crew
+        with Crew("crew_handlers:{handler}", 2) as crew:
+            for _, answer in crew.run([name.encode() for name in sys.argv[1:]]):
+                print(answer.decode(), flush=True)
+            time.sleep(120)
+    """
+    marks = [tmp_path / "0", tmp_path / "1"]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), *map(str, marks)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        if handler == "who":
+            pids = [int(parent.stdout.readline()) for _ in marks]
+        else:
+            assert wait_until(lambda: all(mark.exists() and mark.read_text() for mark in marks))
+            pids = [int(mark.read_text()) for mark in marks]
+        assert not any(gone(pid) for pid in pids)
+    finally:
+        parent.kill()
+        parent.communicate()
+    try:
+        assert wait_until(lambda: all(gone(pid) for pid in pids), 5.0)
+    finally:
+        for pid in pids:
+            if not gone(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_a_plan_is_the_same_after_packing():
+    from skyfed.flight.problem import Options, Problem
+    from skyfed.flight.remote import pack_plan, plan_fleet, unpack_plan
+
+    one = Problem(np.array([[0.0, 0.0]]), np.array([40.0]), np.ones((1, 3)), np.full((1, 3), 2))
+    [(_, found)] = plan_fleet([one], "greedy", [Options()], 1)
+    again = unpack_plan(pack_plan(found))
+    assert np.array_equal(again.positions, found.positions)
+    assert np.array_equal(again.association, found.association)
+    assert (again.objective, again.bound, again.method, again.note, again.history) == (
+        found.objective, found.bound, found.method, found.note, found.history,
+    )  # fmt: skip
