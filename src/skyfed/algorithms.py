@@ -1,8 +1,10 @@
 """The algorithms as rows of one table: who trains, is the model pruned, when is the upload raw.
 
-A sixth algorithm is a sixth row; what the columns cannot say, one function in `raw_probability` can.
+A sixth algorithm is a sixth row; what the columns cannot say, one function in `raw_probability` can. A row of one's own
+need not be written here: `algorithms = ["afl", "package.module:ROW"]` finds it.
 """
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,3 +39,19 @@ RECIPES: dict[str, Recipe] = {
     "afl-quant": Recipe("AFL-Quant", raw_probability=lambda delta, setting: 0.0),
     "2ceoafl": Recipe("2CEOAFL", prune=True, raw_probability=as_configured),
 }
+
+
+def find_recipe(name: str) -> Recipe:
+    """Return the row of an algorithm, known or by import path; raises ValueError saying what is allowed."""
+    if name in RECIPES:
+        return RECIPES[name]
+    module, colon, row = name.partition(":")
+    if not colon:
+        raise ValueError(f"{name!r} is not known; allowed: {', '.join(RECIPES)}, package.module:ROW")
+    try:
+        found = getattr(importlib.import_module(module), row)
+    except Exception as error:  # whatever a module of the user's own does when it is imported
+        raise ValueError(f"{name!r}: {type(error).__name__}: {error}") from None
+    if not isinstance(found, Recipe):
+        raise ValueError(f"{name!r} is a {type(found).__name__}; allowed: a skyfed.algorithms.Recipe")
+    return found

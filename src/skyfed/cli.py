@@ -78,6 +78,7 @@ stop = Stop()
 
 def main() -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
+    sys.path.append(os.getcwd())  # where a user's own models, bases and algorithms are found by import path
     sys.exit(run_arguments(sys.argv[1:]))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from skyfed.algorithms import RECIPES
+from skyfed.algorithms import RECIPES, find_recipe
 from skyfed.cost import CostSettings
 from skyfed.errors import BadInputError
 from skyfed.field import FieldSettings
@@ -57,8 +57,7 @@ class Config(BaseModel):
     @classmethod
     def _known_algorithms(cls, names: list[str]) -> list[str]:
         for name in names:
-            if name not in RECIPES:
-                raise ValueError(f"{name!r} is not known; allowed: {', '.join(RECIPES)}")
+            find_recipe(name)
         if len(set(names)) < len(names):
             raise ValueError("an algorithm is named twice")
         return names

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from skyfed.algorithms import RECIPES
+from skyfed.algorithms import find_recipe
 from skyfed.errors import SkyfedError
 from skyfed.learning.evaluate import Scores, class_accuracy
 from skyfed.learning.flat import Layout
@@ -75,7 +75,7 @@ def run(
 ) -> State:
     """Run one algorithm from round `first` to the end; returns the final model."""
     for t in range(first, settings.rounds):
-        if RECIPES[algorithm].central:
+        if find_recipe(algorithm).central:
             state, report = genie_round(t, driver, state)
         else:
             state, report = federated_round(settings, algorithm, t, driver, state)

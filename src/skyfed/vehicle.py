@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skyfed.algorithms import RECIPES, Recipe
+from skyfed.algorithms import Recipe, find_recipe
 from skyfed.cost import CostSettings, local_rounds
 from skyfed.errors import BadInputError
 from skyfed.flight.fleet import FleetPlan
@@ -105,7 +105,7 @@ class Vehicles:
     def train(self, algorithm: str, vehicle: int, t: int, weights: Singles, buffers: Singles) -> Upload:
         """Train one vehicle in round t and encode its upload (Eqs. 8-12)."""
         begin, begin_cpu = time.perf_counter(), time.process_time()
-        settings, recipe = self.settings, RECIPES[algorithm]
+        settings, recipe = self.settings, find_recipe(algorithm)
         drawn = draw_delta(settings.prune, settings.seed, t, vehicle)
         delta = drawn if recipe.prune else 0.0
         local = self._train(recipe, vehicle, t, weights, buffers, delta)

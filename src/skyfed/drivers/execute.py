@@ -3,7 +3,7 @@
 import hashlib
 from typing import Protocol
 
-from skyfed.algorithms import RECIPES
+from skyfed.algorithms import find_recipe
 from skyfed.config import Config
 from skyfed.drivers.inline import InlineDriver
 from skyfed.drivers.pool import PoolDriver
@@ -69,7 +69,7 @@ def quantiser_warning(config: Config, layout: Layout) -> str:
     Measured with ResNet18 at eta 0.1 and ten vehicles: one norm for all weights (bound 1100) stays at chance, one a
     tensor (bound 500) learns.
     """
-    rows = {name: RECIPES[name] for name in config.algorithms}
+    rows = {name: find_recipe(name) for name in config.algorithms}
     quantises = [name for name, row in rows.items() if not row.central and row.raw_probability(0.5, 0.5) < 1]
     starts = bucket_starts(layout.size, config.quantise.bucket_code, layout.starts, None)
     bound = variance_bound(starts, config.quantise.s, config.quantise.norm)

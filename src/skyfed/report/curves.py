@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from skyfed.algorithms import RECIPES
+from skyfed.algorithms import find_recipe
 from skyfed.records import Floats, Ints
 from skyfed.report.style import (
     DASHED,
@@ -120,8 +120,8 @@ def draw_accuracy_over(curves: list[Curve], axis: Axis) -> Figure:
 
     What is trained without vehicles has neither: its final accuracy is drawn as a level to compare with.
     """
-    lines = [line for line in _means(curves, axis) if not RECIPES[line.algorithm].central and line.x[-1] > 0]
-    genies = [line for line in _means(curves, "rounds") if RECIPES[line.algorithm].central]
+    lines = [line for line in _means(curves, axis) if not find_recipe(line.algorithm).central and line.x[-1] > 0]
+    genies = [line for line in _means(curves, "rounds") if find_recipe(line.algorithm).central]
     ends = [float(line.x[-1]) for line in lines]
     with in_style():
         figure, axes = blank_column(_LABELS[axis], "Test accuracy (%)")

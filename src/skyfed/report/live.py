@@ -19,7 +19,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from skyfed.algorithms import RECIPES
+from skyfed.algorithms import find_recipe
 from skyfed.runs.store import Row
 
 _EVERY = 5.0  # seconds between two plain lines
@@ -66,7 +66,7 @@ class RunView:
         if self._bars:
             self._bars.start()
             for name in self._algorithms:
-                title = f"{RECIPES[name].title:<9}"
+                title = f"{find_recipe(name).title:<9}"
                 self._tasks[name] = self._bars.add_task(title, total=self._rounds, figures="", start=False)
         return self
 

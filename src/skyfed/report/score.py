@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from rich.table import Table
 
-from skyfed.algorithms import RECIPES
+from skyfed.algorithms import find_recipe
 from skyfed.errors import BadInputError
 from skyfed.learning.evaluate import class_accuracy, evaluate
 from skyfed.learning.flat import FlatModel
@@ -75,7 +75,7 @@ def print_scores(scores: list[ModelScore], as_json: bool) -> None:
         table.add_column(name, justify="right")
     for score in scores:
         each = ["-" if x is None else f"{100 * x:.1f}" for x in score.classes.values()]
-        table.add_row(RECIPES[score.algorithm].title, f"{100 * score.accuracy:.2f}", *each)
+        table.add_row(find_recipe(score.algorithm).title, f"{100 * score.accuracy:.2f}", *each)
     console().print(table)
 
 

@@ -1,6 +1,7 @@
 """How every figure looks: an IEEE page's widths and letters, colours that all eyes tell apart, axes, legends."""
 
 import math
+import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
-from skyfed.algorithms import RECIPES
+from skyfed.algorithms import RECIPES, find_recipe
 
 COLUMN, PAGE = 3.5, 7.16  # inches, one and both columns of an IEEE page
 
@@ -58,9 +59,10 @@ def blank_column(x: str, y: str) -> tuple[Figure, Axes]:
 
 def algorithm_look(algorithm: str) -> dict[str, Any]:
     """Colour, stroke, marker and name of an algorithm's line, the same in every figure."""
-    k = list(RECIPES).index(algorithm)
+    known = list(RECIPES)
+    k = known.index(algorithm) if algorithm in known else len(known) + zlib.crc32(algorithm.encode()) % 7
     look = {"color": _HUES[k % len(_HUES)], "linestyle": _HABITS[k % len(_HABITS)], "linewidth": 1.0}
-    return look | {"marker": MARKERS[k % len(MARKERS)], "label": RECIPES[algorithm].title} | MARKER_LOOK
+    return look | {"marker": MARKERS[k % len(MARKERS)], "label": find_recipe(algorithm).title} | MARKER_LOOK
 
 
 def marked(x: NDArray[np.float64], count: int, shift: float) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from skyfed.algorithms import RECIPES
+from skyfed.algorithms import find_recipe
 from skyfed.flight.fleet import FleetPlan, age_of_information
 from skyfed.mission import Mission
 from skyfed.runs.store import Table as Stored
@@ -113,9 +113,9 @@ def print_summary(folder: Path, algorithms: list[str], title: str) -> None:
         if found is None:
             continue
         sent: list[Any] = ["-"] * 4
-        if not RECIPES[algorithm].central:
+        if not find_recipe(algorithm).central:
             sent = [f"{found.uplink_bytes / 1e6:.1f}", f"{found.paper_bits / 8e6:.1f}"]
             sent += [f"{found.modelled_seconds:.0f}", f"{found.measured_seconds:.1f}"]
         figures = [percent(x) for x in (found.accuracy, found.accuracy_full, found.mean_accuracy, found.forgetting)]
-        table.add_row(RECIPES[algorithm].title, str(found.rounds), *figures, *sent, f"{found.wall_seconds:.0f}")
+        table.add_row(find_recipe(algorithm).title, str(found.rounds), *figures, *sent, f"{found.wall_seconds:.0f}")
     console().print(table)
