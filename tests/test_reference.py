@@ -75,8 +75,8 @@ def minibatches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Cut an endless row of shuffled passes over the samples into batches; normalised per channel."""
     wide = found.train_images.astype(np.float64)
-    mean = np.float32(wide.mean(axis=(0, 2, 3))).astype(np.float64).reshape(1, 3, 1, 1)
-    deviation = np.float32(wide.std(axis=(0, 2, 3))).astype(np.float64).reshape(1, 3, 1, 1)
+    mean = wide.mean(axis=(0, 2, 3), keepdims=True)
+    deviation = wide.std(axis=(0, 2, 3), keepdims=True)
     size = min(size, len(samples))
     row: list[int] = []
     for _ in range(count):
@@ -300,16 +300,20 @@ def test_the_reference_round_of_2ceoafl_sends_both_kinds():
         assert upload.quantised == (coin >= upload.delta)
 
 
-def test_the_genie_equals_the_reference(case):
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("steps", "count"), [("vehicle", 3 * 2), ("fleet", 3 * 3 * 2), ("4", 4)])
+def test_the_genie_equals_the_reference(model, steps, count):
+    eta = 0.001  # at 0.1 eighteen steps of batch norm over eight single values turn an ulp into a hundredth
+    case = make_case(model, f"train.genie_steps={steps}", "train.batches_per_round=2", f"train.eta={eta}")
     config = case.config
     samples = np.concatenate([case.vehicles.schedule.train_set(u, ROUND) for u in range(config.vehicles)])
-    count = config.vehicles * config.train.kappa * config.train.batches_per_round
     module = copy.deepcopy(case.module)
     rng = stream(config.seed, "genie batches", ROUND)
-    sgd(module, minibatches(case.pictures, samples, config.train.batch_size, count, rng), 0.1 * 0.9**ROUND)
+    sgd(module, minibatches(case.pictures, samples, config.train.batch_size, count, rng), eta * 0.9**ROUND)
     weights, buffers, loss = case.vehicles.genie(ROUND, case.weights, case.buffers)
     assert np.abs(weights - flat(module)).max() <= 1e-9 * np.abs(weights).max()
-    assert buffers == pytest.approx(flat_buffers(module), rel=1e-9)
+    assert np.abs(weights - case.weights).max() > 1e-4
+    assert buffers == pytest.approx(flat_buffers(module), rel=1e-8)
     assert np.isfinite(loss)
 
 

@@ -8,17 +8,18 @@ reduced cost exceeds the distance to a rounded plan cannot change in a better on
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import block_diag, csc_matrix, csr_matrix, hstack, identity, kron
+from scipy.sparse import csc_matrix, csr_matrix, hstack, identity, kron, vstack
 
 from skyfed.flight.discs import anchor, impossible_steps
 from skyfed.flight.milp import INFINITY, Model
 from skyfed.flight.problem import Problem
 from skyfed.records import IDLE, Floats, Ints
 
-GAP = 5e-6  # nats: proven distance at which the search ends
+GAP = 5e-5  # nats: proven distance at which the search ends
 _TANGENTS = 24  # tangents a class to begin with
 _CUTTING_ROUNDS = 40
 _MILP_ROUNDS = 12
+_NEAR, _SPACING = 8, 5e-3  # tangents on either side of the relaxed answer, and their distance in log(y)
 _LARGE, _LARGE_GAP = 20_000, 5e-4  # cells past which rounding is good enough at this gap, nats a class
 
 Pattern = tuple[tuple[int, int], ...]  # (rounds after the first, class): visits that do not go together
@@ -37,108 +38,66 @@ class AssociationModel:
     """The association problem of one vehicle; patterns found impossible to fly can be forbidden."""
 
     def __init__(self, problem: Problem, seconds: float = 300.0) -> None:
-        self._problem = problem
+        self._problem, self._seconds = problem, seconds
         C, T = problem.psi.shape
-        self._cells = C * T  # columns: I[c,t] at c*T+t, then y_c, then z_c
-        spans = problem.spans
-        rounds = np.arange(T)
+        spans, rounds = problem.spans, np.arange(T)
         self._member = csr_matrix((rounds >= spans[:, :1]) & (rounds < spans[:, 1:]), dtype=np.int64)  # (W, T)
-        unreachable = [c for c in range(C) if anchor(problem, c) is None]
-        upper = np.ones((C, T))
-        upper[unreachable] = 0.0
-        free = np.full(C, INFINITY)
-        self._top = upper.ravel()
-        self._model = Model(
-            cost=np.concatenate([np.zeros(self._cells + C), np.ones(C)]),
-            lower=np.concatenate([np.zeros(self._cells + C), -free]),
-            upper=np.concatenate([self._top, free, free]),
-            whole=self._cells,
-            seconds=seconds,
-        )
+        visitable = np.ones((C, T))
+        visitable[[c for c in range(C) if anchor(problem, c) is None]] = 0.0
+        self._top = visitable.ravel()  # cell c*T+t stands for I[c,t]
+        one_class = hstack([identity(T)] * C)
+        self._rows = vstack([one_class, kron(identity(C), self._member)], format="csr")  # C4, C5
+        self._limits = np.concatenate([np.ones(T), problem.imax.ravel().astype(np.float64)])
         self._patterns: list[Pattern] = []
-        self._add_structure()
         for a, b in impossible_steps(problem):
             self.forbid(((0, a), (1, b)))
 
     def forbid(self, pattern: Pattern) -> None:
         """Forbid visits at these distances in time from each other, wherever they begin."""
         T = self._problem.rounds
-        length = max(offset for offset, _ in pattern)
-        for start in range(T - length):
-            columns = [label * T + start + offset for offset, label in pattern]
-            self._model.add_row(columns, np.ones(len(columns)), len(pattern) - 1.0)
+        starts = np.arange(T - max(offset for offset, _ in pattern))
+        cells = np.concatenate([label * T + starts + offset for offset, label in pattern])
+        rows = np.tile(np.arange(len(starts)), len(pattern))
+        added = csr_matrix((np.ones(len(cells)), (rows, cells)), shape=(len(starts), len(self._top)))
+        self._rows = vstack([self._rows, added], format="csr")
+        self._limits = np.concatenate([self._limits, np.full(len(starts), len(pattern) - 1.0)])
         self._patterns.append(pattern)
 
     def solve(self) -> Associated:
         """Return a best association with its proven bound."""
-        bound, share, reduced = self._relax()
-        best = self._improve(self._round(share))
-        value = self._problem.objective(best)
-        C, T = self._problem.psi.shape
-        if bound - value <= (_LARGE_GAP * C if C * T > _LARGE else GAP):
-            return Associated(best, bound)
-        settled = np.flatnonzero(np.abs(reduced[: self._cells]) > bound - value + GAP)
-        fixed = np.round(share.ravel()[settled])
-        self._model.set_bounds(settled, fixed, fixed)
-        bound, best, note = self._search(bound, best)
-        self._model.set_bounds(settled, np.zeros(len(settled)), self._top[settled])
-        return Associated(best, max(bound, self._problem.objective(best)), note)
-
-    def _add_structure(self) -> None:
         problem = self._problem
         C, T = problem.psi.shape
-        eye = identity(C, format="csc")
-        one_class = hstack([identity(T)] * C, format="csc")
-        visits = kron(eye, self._member, format="csc")
-        collect = block_diag([row[None] for row in problem.psi], format="csc")
-        nothing = csc_matrix((T, 2 * C))
-        self._model.add_rows(hstack([one_class, nothing]), np.full(T, -INFINITY), np.ones(T))
-        most = problem.imax.ravel().astype(np.float64)
-        self._model.add_rows(hstack([visits, csc_matrix((len(most), 2 * C))]), np.full(len(most), -INFINITY), most)
-        self._model.add_rows(hstack([collect, -eye, csc_matrix((C, C))]), np.zeros(C), np.zeros(C))
+        everything = np.arange(len(self._top))
+        relaxed = _Program(
+            problem, everything, np.empty(0, np.int64), self._rows, self._limits, self._top, self._seconds
+        )
         total = problem.psi.sum(axis=1)
-        for c in range(C):
-            for y in np.geomspace(max(total[c] * 0.01, 1e-9), max(total[c], 1e-8), _TANGENTS):
-                self._add_tangent(c, y)
-
-    def _add_tangent(self, c: int, y: float) -> None:
-        C, eps = self._problem.classes, self._problem.epsilon
-        slope = 1 / (y + eps)
-        self._model.add_row([self._cells + C + c, self._cells + c], [1.0, -slope], float(np.log(y + eps)) - slope * y)
-
-    def _touch(self, values: Floats) -> float:
-        """Add tangents where z lies above the logarithm; returns by how much it did in all."""
-        C = self._problem.classes
-        y, z = values[self._cells : self._cells + C], values[self._cells + C :]
-        above = z - np.log(np.maximum(y, 0) + self._problem.epsilon)
-        for c in np.flatnonzero(above > 1e-9):
-            self._add_tangent(int(c), max(0.0, float(y[c])))
-        return float(np.maximum(above, 0).sum())
-
-    def _relax(self) -> tuple[float, Floats, Floats]:
-        for _ in range(_CUTTING_ROUNDS):
-            bound = self._model.solve()
-            values, reduced = self._model.values, self._model.reduced_costs
-            if self._touch(values) < GAP:
-                break
-        return bound, values[: self._cells].reshape(self._problem.psi.shape), reduced
-
-    def _search(self, bound: float, best: Ints) -> tuple[float, Ints, str]:
-        problem = self._problem
-        note = ""
+        relaxed.add_tangents(np.geomspace(np.maximum(total * 0.01, 1e-9), np.maximum(total, 1e-8), _TANGENTS))
+        bound = relaxed.relax()
+        share = relaxed.share
+        best = self._improve(self._round(share.reshape(C, T)))
         value = problem.objective(best)
+        if bound - value <= (_LARGE_GAP * C if C * T > _LARGE else GAP):
+            return Associated(best, bound)
+        settled = np.abs(relaxed.reduced_costs) > bound - value + GAP
+        free, ones = np.flatnonzero(~settled), np.flatnonzero(settled & (share > 0.5))
+        search = _Program(problem, free, ones, self._rows, self._limits, self._top, self._seconds)
+        near = np.exp(_SPACING * np.arange(-_NEAR, _NEAR + 1))
+        search.add_tangents(relaxed.collected * near[:, None])
+        note = ""
         for _ in range(_MILP_ROUNDS):
-            bound = min(bound, self._model.solve(integral=True, gap=GAP / 2))
-            values = self._model.values
-            found = _labels(values[: self._cells].reshape(problem.psi.shape))
-            if problem.objective(found) > value:
-                best, value = found, problem.objective(found)
-            if self._model.timed_out:
+            bound = min(bound, search.solve(integral=True))
+            found = np.where(np.isin(everything, ones), 1.0, 0.0)
+            found[free] = search.share
+            chosen = _labels(found.reshape(C, T))
+            if problem.objective(chosen) > value:
+                best, value = chosen, problem.objective(chosen)
+            if search.timed_out:
                 note = "time limit: the gap is what was proven by then"
                 break
-            if bound - value <= GAP or self._touch(values) < GAP / 2:
+            if bound - value <= GAP or search.touch() < GAP / 10:
                 break
-        return bound, best, note
+        return Associated(best, max(bound, value), note)
 
     def _round(self, share: Floats) -> Ints:
         """Round a relaxed association: most certain rounds first, the likeliest class that is still allowed."""
@@ -192,6 +151,72 @@ class AssociationModel:
                 if all(first + k == t or found[first + k] == other for k, other in pattern):
                     return False
         return True
+
+
+class _Program:
+    """Maximise sum_c z_c with z_c <= log(y_c + eps) by tangents, over some cells while others are settled at 1 or 0."""
+
+    def __init__(
+        self, problem: Problem, cells: Ints, ones: Ints, rows: csr_matrix, limits: Floats, top: Floats, seconds: float
+    ) -> None:
+        C, T = problem.psi.shape
+        self._C, self._count, self._epsilon = C, len(cells), problem.epsilon  # columns: cells, then y_c, then z_c
+        unbounded = np.full(C, INFINITY)
+        self._model = Model(
+            cost=np.concatenate([np.zeros(len(cells) + C), np.ones(C)]),
+            lower=np.concatenate([np.zeros(len(cells) + C), -unbounded]),
+            upper=np.concatenate([top[cells], unbounded, unbounded]),
+            whole=len(cells),
+            seconds=seconds,
+        )
+        columns = csc_matrix(rows)
+        left = limits - np.asarray(columns[:, ones].sum(axis=1)).ravel()
+        inside = columns[:, cells].tocsr()
+        tight = np.flatnonzero(np.diff(inside.indptr) > 0)
+        inside = hstack([inside[tight], csc_matrix((len(tight), 2 * C))])
+        self._model.add_rows(inside, np.full(len(tight), -INFINITY), left[tight])
+        worth = csr_matrix((problem.psi.ravel()[cells], (cells // T, np.arange(len(cells)))), shape=(C, len(cells)))
+        had = np.asarray(np.bincount(ones // T, problem.psi.ravel()[ones], C), np.float64)
+        self._model.add_rows(hstack([worth, -identity(C), csc_matrix((C, C))]), -had, -had)
+
+    def add_tangents(self, points: Floats) -> None:
+        """Bound z_c by the tangents of the logarithm at points[:, c]."""
+        count = points.shape[0] * self._C
+        slope = 1 / (points + self._epsilon)
+        height = np.log(points + self._epsilon) - slope * points
+        c = np.tile(np.arange(self._C), points.shape[0])
+        row = np.arange(count)
+        values = np.concatenate([np.ones(count), -slope.ravel()])
+        columns = np.concatenate([self._count + self._C + c, self._count + c])
+        shape = (count, self._count + 2 * self._C)
+        matrix = csc_matrix((values, (np.concatenate([row, row]), columns)), shape=shape)
+        self._model.add_rows(matrix, np.full(count, -INFINITY), height.ravel())
+
+    def relax(self) -> float:
+        """Solve without whole numbers, adding tangents where they are touched; returns the bound."""
+        bound = np.inf
+        for _ in range(_CUTTING_ROUNDS):
+            bound = self.solve(integral=False)
+            if self.touch() < GAP / 10:
+                break
+        return bound
+
+    def solve(self, integral: bool) -> float:
+        """Solve and keep the answer; returns the bound."""
+        bound = self._model.solve(integral, gap=GAP / 3)
+        self.timed_out = self._model.timed_out
+        values = self._model.values
+        self.share, self.collected = values[: self._count], np.maximum(0.0, values[self._count : self._count + self._C])
+        self._claimed = values[self._count + self._C :]
+        self.reduced_costs = np.zeros(0) if integral else self._model.reduced_costs[: self._count]
+        return bound
+
+    def touch(self) -> float:
+        """Add tangents where z lies above the logarithm; returns by how much it did in all."""
+        above = self._claimed - np.log(self.collected + self._epsilon)
+        if above.max() > 1e-9:
+            self.add_tangents(self.collected[None])
+        return float(np.maximum(above, 0).sum())
 
 
 def _labels(share: Floats) -> Ints:

@@ -64,6 +64,14 @@ class Model:
                 self._whole, np.arange(self._whole, dtype=np.int32), np.full(self._whole, kind.value, np.uint8)
             )
         if integral:
+            # small models with good bounds: HiGHS's own searching costs more here than it finds
+            for option, value in (
+                ("mip_heuristic_effort", 0.0),
+                ("mip_detect_symmetry", False),
+                ("mip_allow_restart", False),
+            ):
+                self._solver.setOptionValue(option, value)
+            self._solver.setOptionValue("presolve", "off")
             self._solver.setOptionValue("mip_rel_gap", 0.0)
             self._solver.setOptionValue("mip_abs_gap", gap)
             if start is not None:
