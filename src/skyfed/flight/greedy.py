@@ -48,14 +48,18 @@ def _fly(problem: Problem, options: Options, method: str, choose: Choice, only: 
     rng = stream(options.seed, "placement", vehicle=options.vehicle)
     association = _walk(problem, choose, only)
     note = ""
-    try:
-        positions = place(problem, association, options.placement, rng)
-    except PlacementError:
+    placement = options.placement
+    while True:
         try:
-            positions = place(problem, association)
-            note = "placed for sensing: nothing else was found"
+            positions = place(problem, association, placement, rng)
+            break
         except PlacementError as error:
-            raise InfeasibleError(f"{method}: {error}") from None
+            if placement == "anywhere":
+                placement, note = "sensing", "placed for sensing: nothing else was found"
+            elif error.rounds and (association[error.rounds] != IDLE).any():
+                association[error.rounds[-1]] = IDLE  # a visit that cannot be flown is left out
+            else:
+                raise InfeasibleError(f"{method}: {error}") from None
     objective = problem.objective(association)
     return Plan(positions, association, objective, np.inf, time.process_time() - begin, method, note)
 

@@ -47,7 +47,8 @@ def place(
         if failed is None:
             return positions
         if failed in (-1, len(visits.rounds) - 1):
-            raise PlacementError([int(visits.rounds[max(failed, 0)])])
+            visits.open_end(max(failed, 0), first=failed == -1)
+            continue
         last = [int(t) for t in visits.rounds[failed : failed + 2]]
         if hint is None or attempt < _BEFORE_HINT:
             visits.ban(failed)
@@ -81,10 +82,24 @@ class _Visits:
         self._chosen: list[int] = []
         self._hint = hint
         self._pinned: set[int] = set()
+        self._usable: dict[int, Bools] = {}
 
     def ban(self, visit: int) -> None:
         """Never again use the points last chosen for this visit and the next one together."""
         self._banned.setdefault(visit + 1, []).append((self._chosen[visit], self._chosen[visit + 1]))
+
+    def open_end(self, visit: int, first: bool) -> None:
+        """Keep only points of the first or last visit from which the rounds before or after it can be flown."""
+        c, t = self._labels[visit], int(self.rounds[visit])
+        idle = t if first else self._problem.rounds - 1 - t
+        legs = [
+            fly_leg(self._problem, None if first else point, point if first else None, idle)
+            for point in self._points[c]
+        ]
+        reached = np.array([leg is not None for leg in legs])
+        if visit in self._usable or not reached.any():
+            raise PlacementError([t])
+        self._usable[visit] = reached
 
     def pin(self, visit: int) -> None:
         """Insist on the hinted points for this visit and the next one."""
@@ -96,6 +111,8 @@ class _Visits:
         came: list[Ints] = []
         for v, (t, c) in enumerate(zip(self.rounds, self._labels, strict=True)):
             own = self._problem.psi[c, t] * self._scores[c]
+            if v in self._usable:
+                own = np.where(self._usable[v], own, _UNREACHED)
             if v in self._pinned and self._hint is not None:
                 own = np.where((self._points[c] == self._hint[t]).all(axis=1), own, _UNREACHED)
             if v == 0:

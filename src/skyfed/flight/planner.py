@@ -43,7 +43,7 @@ def plan(problem: Problem, method: str = "exact", options: Options | None = None
         raise InfeasibleError(f"flight.method = {method!r}: {reason}")
     try:
         instead = _verified(problem, load_solver(FALLBACK)(problem, options))
-    except InfeasibleError as error:
+    except Exception as error:
         raise InfeasibleError(f"flight.method = {method!r}: {reason}; the fallback failed too: {error}") from None
     note = f"fallback {FALLBACK}: {method} failed ({reason})"
     return replace(instead, bound=_ceiling(problem), seconds=time.process_time() - begin, method=method, note=note)

@@ -133,8 +133,8 @@ def dive(
         share = mixture.agreement()
         fixed = mixture.fixed
         undecided = np.where(fixed > 0, 0.0, share)
-        if not ((share > 1e-6) & (share < 1 - 1e-6)).any():
-            return
+        if undecided.max() < 1e-6 or not ((share > 1e-6) & (share < 1 - 1e-6)).any():
+            return  # one walk is left, or what was fixed does not go together
         agreed = undecided > 0.9
         if not agreed.any():
             weight = undecided if rng is None else undecided * rng.random(share.shape) ** 0.5

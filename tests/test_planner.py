@@ -1,0 +1,93 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flight_cases import case
+from skyfed.bench.planner import missions
+from skyfed.errors import BadInputError, InfeasibleError
+from skyfed.flight import METHODS, Options, age_of_information, plan, planner, verify
+from skyfed.flight.remote import plan_fleet
+from skyfed.records import Plan
+
+SMALL = case(0, classes=2, rounds=4, side=400.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_verifies_and_stays_below_the_exact_bound(method: str) -> None:
+    found = plan(SMALL, method, Options(seconds=20))
+    assert verify(SMALL, found) == []
+    assert found.method == method
+    assert found.objective <= plan(SMALL).bound + 1e-7
+
+
+def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(BadInputError, match=r"flight\.method = 'teleport'.*exact, sca"):
+        plan(SMALL, "teleport")
+
+
+def raising(problem, options):
+    raise RuntimeError("licence expired")
+
+
+def lying(problem, options):
+    return replace(plan(problem, "greedy"), objective=99.0, bound=100.0)
+
+
+def trespassing(problem, options):
+    positions = np.tile(problem.centres[0], (problem.rounds, 1))
+    return Plan(positions, np.full(problem.rounds, -1), problem.objective(np.full(problem.rounds, -1)), 9.0, 0.0, "bad")
+
+
+@pytest.mark.parametrize(
+    ("solver", "reason"), [(raising, "licence expired"), (lying, "objective"), (trespassing, "C3")]
+)
+def test_a_failing_solver_is_replaced_and_the_plan_says_so(
+    monkeypatch: pytest.MonkeyPatch, solver, reason: str
+) -> None:
+    real = planner.load_solver
+    monkeypatch.setattr(planner, "load_solver", lambda name: solver if name == "exact" else real(name))
+    found = plan(SMALL)
+    assert verify(SMALL, found) == []
+    assert found.note.startswith("fallback greedy")
+    assert reason in found.note
+    monkeypatch.undo()
+    assert found.bound >= plan(SMALL).objective
+
+
+def test_without_a_working_fallback_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "load_solver", lambda name: raising)
+    with pytest.raises(InfeasibleError, match=r"licence expired.*fallback failed too"):
+        plan(SMALL)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["greedy", "random", "hover"]), st.sampled_from([np.inf, 30.0, 120.0]))
+def test_simple_flights_always_verify(seed: int, method: str, vmax: float) -> None:
+    problem = case(seed, classes=1 + seed % 5, rounds=1 + seed % 17, vmax=vmax, windows=("paper", "rolling")[seed % 2])
+    assert verify(problem, plan(problem, method, Options(seed=seed))) == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.floats(40, 600))
+def test_exact_flights_verify_in_any_geometry(seed: int, side: float) -> None:
+    problem = case(seed, classes=1 + seed % 6, rounds=1 + seed % 23, side=side, imax=1 + seed % 3, radii=(2.0, 45.0))
+    found = plan(problem)
+    assert verify(problem, found) == []
+    assert not found.note
+
+
+def test_age_of_information_by_hand() -> None:
+    age = age_of_information(np.array([0, -1, 1, 0]), 2)
+    np.testing.assert_array_equal(age, [[0, 1, 2, 0], [1, 2, 0, 1]])
+
+
+def test_the_number_of_workers_changes_no_bit() -> None:
+    problems = missions(0, 4, rounds=20)
+    options = [Options(vehicle=u) for u in range(4)]
+    alone, together = dict(plan_fleet(problems, "exact", options, 1)), dict(plan_fleet(problems, "exact", options, 3))
+    for u in range(4):
+        np.testing.assert_array_equal(alone[u].positions, together[u].positions)
+        assert alone[u].bound == together[u].bound
