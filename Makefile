@@ -32,7 +32,7 @@ types: $(VENV)/.ready
 layers: $(VENV)/.ready
 	$(BIN)/lint-imports
 
-bench-planner: $(VENV)/.ready  ## the planner's figures, all seeds (about half an hour)
+bench-planner: $(VENV)/.ready  ## the planner's figures, all seeds (about 5 minutes)
 	$(BIN)/skyfed bench planner
 
 setup: $(VENV)/.ready

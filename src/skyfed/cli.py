@@ -255,7 +255,7 @@ def bench_planner(
     seeds: Annotated[int, typer.Option(min=1, help="Instances of each kind: seeds 0 to N-1.")] = 10,
     cap: Annotated[float, typer.Option(min=1, help="Seconds SCIP gets for one instance.")] = 60.0,
 ) -> None:
-    """Measure the flight planner against its bars, Algorithm 1 and SCIP (about 10 minutes)."""
+    """Measure the flight planner against its bars, Algorithm 1 and SCIP (about 5 minutes)."""
     from skyfed.bench.planner import bench_planner as measure
     from skyfed.bench.row import print_rows, to_json
 
