@@ -1,11 +1,14 @@
 """Small builders that the learning tests share: pictures, flights, configs, updates."""
 
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from torch import Tensor, nn
 
 from skyfed.config import Config, load_config
 from skyfed.flight.fleet import FleetPlan
@@ -120,3 +123,28 @@ def same_update(a: Update, b: Update) -> bool:
         return (value.dtype, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
 
     return all(bits(a, field.name) == bits(b, field.name) for field in fields(Update))
+
+
+class Gated(nn.Module):
+    """A small CNN that pauses in training while the file SKYFED_TEST_HOLD is there and a table has enough rows.
+
+    SKYFED_TEST_HOLD names the file, SKYFED_TEST_TABLE the table (JSON lines), SKYFED_TEST_ROWS how many rows are
+    enough; so a test can stop a run in a round of its choice.
+    """
+
+    def __init__(self, classes: int, side: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+            nn.Linear(16, classes),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the layers, in training as soon as the gate is open."""
+        hold = os.environ.get("SKYFED_TEST_HOLD")
+        if self.training and hold and os.path.exists(hold):
+            table = Path(os.environ["SKYFED_TEST_TABLE"])
+            if table.exists() and table.read_bytes().count(b"\n") >= int(os.environ["SKYFED_TEST_ROWS"]):
+                while os.path.exists(hold):
+                    time.sleep(0.01)
+        return self.layers(x)

@@ -16,6 +16,8 @@ from skyfed.mission import prepare_mission
 
 BASE = ["vehicles=3", "rounds=12", "field.classes=4", "field.region=[600.0,600.0]"]  # what the presets say may change
 
+FILE_NAMES = st.text().filter(lambda name: "\0" not in name)
+
 
 def load(*overrides: str) -> Config:
     return load_config("smoke", [*BASE, *overrides])
@@ -95,7 +97,7 @@ trees = st.fixed_dictionaries(
                 "origin": st.tuples(st.floats(-90, 90), st.floats(-180, 180)),
                 "zeta": st.floats(1e-9, 1),
                 "projection": st.lists(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=3), min_size=1, max_size=3),
-                "file": st.text() | st.lists(st.text(), max_size=3),
+                "file": FILE_NAMES | st.lists(FILE_NAMES, max_size=3),
             },
         ),
         "flight": st.fixed_dictionaries(

@@ -45,7 +45,7 @@ def generated() -> Pictures:
 
 
 def test_generated_pictures_are_the_same_everywhere(generated):
-    assert generated.content_hash() == "4933770cc77b5028130a7ee6a01bfc1c1b3125ae3f8b12a121c37d31c8152993"
+    assert generated.content_hash() == "16a10602c70fa9ea5db19b64423c6f0a7f1819ec432fc496ca55021991687265"
 
 
 def test_generated_pictures_are_balanced_bytes(generated):
@@ -133,6 +133,14 @@ def test_the_settings_name_a_folder(class_folders, place):
     found = load_data(DataSettings(name=f"folder:{class_folders}", dir=str(place), size=8))
     assert found.classes == 2
     assert found.train_images.shape[-1] == 8
+
+
+def test_a_folder_named_relative_to_where_one_stood_is_found_from_anywhere(class_folders, place, monkeypatch):
+    """A run's config.toml must run again as it is, wherever it is resumed from."""
+    monkeypatch.chdir(class_folders.parent)
+    config = load_config("smoke", [f"data.name=folder:{class_folders.name}", f'data.dir="{place}"'])
+    monkeypatch.chdir("/")
+    assert load_data(config.data).classes == 2
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from skyfed.config import load_config
+from skyfed.errors import BadInputError
 from skyfed.rng import stream
 from skyfed.wire import QuantiseSettings, bucket_starts, dequantise, quantise, variance_bound
 
@@ -291,3 +293,17 @@ def test_any_vector_and_mask_keep_the_contract(data, size, bucket, norm, s):
     assert np.abs(levels.astype(int)).max(initial=0) <= s
     step = np.repeat(norms.astype(np.float64), np.diff(starts)) / s
     assert (np.abs(sent.astype(np.float64) - values) <= step * (1 + 1e-4) + 1e-36).all()
+
+
+@pytest.mark.parametrize("bucket", ["-1", "-512", "1099511627776", "1.5", '"layer"'])
+def test_buckets_that_cannot_be_are_refused_by_the_settings(bucket):
+    """A bucket beyond 31 bits would not fit into the message's header."""
+    with pytest.raises(BadInputError, match=r"quantise\.bucket"):
+        load_config("smoke", [f"quantise.bucket={bucket}"])
+
+
+@pytest.mark.parametrize(("key", "value"), [("s", "0"), ("s", "128"), ("norm", "l1"), ("raw_probability", "1.1"),
+                                            ("raw_probability", "nan"), ("scheme", "eden")])  # fmt: skip
+def test_other_settings_out_of_range_are_refused(key, value):
+    with pytest.raises(BadInputError, match=rf"quantise\.{key}"):
+        load_config("smoke", [f"quantise.{key}={value}"])

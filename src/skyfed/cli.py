@@ -182,11 +182,13 @@ def resume(
 ) -> None:
     """Go on where a stopped run stood; a finished run says so."""
     from skyfed.runs.folder import RunFolder
+    from skyfed.runs.recorder import is_done
 
     if not (folder / "config.toml").is_file():
         raise BadInputError(f"{folder}: not a run's folder (no config.toml)")
     config = RunFolder(folder).read_config()
-    if all((folder / name / "model.safetensors").exists() for name in config.algorithms):
+    drawn = (folder / "figures" / "fig3-accuracy.pdf").exists()
+    if drawn and all(is_done(folder / name) for name in config.algorithms):
         print(f"{folder}: finished; nothing to resume")
         return
     mission, pictures = _mission(config), _pictures(config)

@@ -143,7 +143,7 @@ def _read(source: str) -> dict[str, Any]:
 
 
 def _resolve_files(tree: dict[str, Any], base: Path) -> None:
-    """Make the paths of field.file absolute: beside the config that names them, or where the command was given."""
+    """Make the paths of field.file and data.name absolute: beside their config, or where the command was given."""
 
     def absolute(name: Any) -> Any:
         return str((base / name).resolve()) if isinstance(name, str) and "\0" not in name else name
@@ -154,6 +154,10 @@ def _resolve_files(tree: dict[str, Any], base: Path) -> None:
         field["file"] = absolute(files)
     elif isinstance(field, dict) and isinstance(files, list):
         field["file"] = [absolute(name) for name in files]
+    data = tree.get("data")
+    name = data.get("name") if isinstance(data, dict) else None
+    if isinstance(data, dict) and isinstance(name, str) and name.startswith("folder:") and len(name) > len("folder:"):
+        data["name"] = f"folder:{absolute(str(Path(name.removeprefix('folder:')).expanduser()))}"
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -96,6 +97,11 @@ class Vehicles:
         self.model = FlatModel(build_model(settings.model, pictures.classes, side, settings.seed), dtype)
         self.layout = self.model.layout
         self._batches = Batches(pictures, dtype)
+        bare = [u for u in range(settings.vehicles) if not len(self.schedule.train_set(u, 0))]
+        if bare:
+            raise BadInputError(
+                f"vehicles = {settings.vehicles}: vehicle {bare[0]} starts without a picture; fewer would do"
+            )
         self._scope = self.layout.kernels if settings.prune.scope == "kernels" else None
 
     def initial(self) -> tuple[Singles, Singles]:
@@ -108,7 +114,8 @@ class Vehicles:
         settings, recipe = self.settings, find_recipe(algorithm)
         drawn = draw_delta(settings.prune, settings.seed, t, vehicle)
         delta = drawn if recipe.prune else 0.0
-        local = self._train(recipe, vehicle, t, weights, buffers, delta)
+        with _own_coins(settings.seed, t, vehicle):
+            local = self._train(recipe, vehicle, t, weights, buffers, delta)
         data, update = b"", None
         if local.finite:
             update = self._update(recipe, vehicle, t, local, delta)
@@ -136,7 +143,8 @@ class Vehicles:
         samples = self.schedule.union(t)
         count = train.genie_batches(self.settings.vehicles)
         batches = self._batches.draw(samples, train.batch_size, count, stream(self.settings.seed, "genie batches", t))
-        loss = descend(self.model, batches, train.eta_at(t))
+        with _own_coins(self.settings.seed, t, None):
+            loss = descend(self.model, batches, train.eta_at(t))
         return self.model.weights.numpy().copy(), self.model.buffers.numpy().copy(), loss
 
     def score(self, start: int, stop: int, weights: Singles, buffers: Singles) -> Scores:
@@ -178,6 +186,23 @@ class Vehicles:
         starts = bucket_starts(len(values), code, self.layout.starts, local.mask)
         levels, norms = quantise(values, starts, quant.s, quant.norm, rng)
         return replace(update, values=None, levels=levels, norms=norms)
+
+
+@contextmanager
+def _own_coins(seed: int, t: int, vehicle: int | None) -> Iterator[None]:
+    """Let modules that toss coins (dropout) follow the seed, round and vehicle; say what small batches mean."""
+    state = torch.get_rng_state()
+    torch.default_generator.manual_seed(int(stream(seed, "modules", t, vehicle).integers(2**63)))
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise BadInputError(
+            "train.batch_size: batch norm needs two pictures or more in a mini-batch; or use model.norm = 'group'"
+        ) from None
+    finally:
+        torch.set_rng_state(state)
 
 
 def schedule_of(settings: Experiment, pictures: Pictures, plan: FleetPlan) -> Schedule:

@@ -38,9 +38,10 @@ def execute(
 ) -> None:
     """Train what is not yet trained; every finished round is kept."""
     vehicles = Vehicles(config, pictures, plan)
-    dry = sum(int(growth.dry.sum()) for growth in vehicles.schedule.train)
-    if dry:
-        watcher.say(f"pools ran dry: {dry} training samples that flights would have brought were no longer there")
+    for part, grown in (("training", vehicles.schedule.train), ("test", vehicles.schedule.test)):
+        dry = sum(int(growth.dry.sum()) for growth in grown)
+        if dry:
+            watcher.say(f"pools ran dry: {dry} {part} samples that flights would have brought were no longer there")
     noise = quantiser_warning(config, vehicles.layout)
     if noise:
         watcher.say(noise)
@@ -58,9 +59,11 @@ def execute(
                 continue
             standing = recorder.standing(start)
             for line in standing.complaints:
-                watcher.say(f"{line}; going back to the one before")
+                watcher.say(f"{line}; going back to what is whole")
             watcher.begin(algorithm, standing.first, recorder.rows())
-            run(config, algorithm, driver, recorder, standing.state, standing.first)
+            state = run(config, algorithm, driver, recorder, standing.state, standing.first)
+            if not recorder.done:  # an earlier start was stopped between its last round and its last file
+                recorder.finish(state)
 
 
 def quantiser_warning(config: Config, layout: Layout) -> str:

@@ -49,11 +49,15 @@ class FlatModel:
         for buffer, part in zip(buffers, _views(self.buffers, buffers), strict=True):
             buffer.set_(part)  # type: ignore[call-overload]
         self.layout = _layout(module, len(self.buffers))
+        # counters and the like do not travel: every round starts from what they were at first
+        self._counters = [(buffer, buffer.clone()) for buffer in module.buffers() if not buffer.is_floating_point()]
 
     def load(self, weights: Tensor, buffers: Tensor) -> None:
         """Copy weights and buffers in."""
         self.weights.copy_(weights)
         self.buffers.copy_(buffers)
+        for counter, first in self._counters:
+            counter.copy_(first)
 
 
 def _views(flat: Tensor, like: list[nn.Parameter] | list[Tensor]) -> Iterator[Tensor]:

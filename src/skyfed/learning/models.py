@@ -29,8 +29,9 @@ def _own(name: str, classes: int, side: int) -> nn.Module:
     module, _, function = name.partition(":")
     try:
         built = getattr(importlib.import_module(module), function)(classes, side)
-    except (ImportError, AttributeError, TypeError) as error:
-        raise BadInputError(f"model.name = {name!r}: {error}") from None
+    except Exception as error:  # whatever code of the user's own does
+        reason = " ".join(str(error).splitlines())
+        raise BadInputError(f"model.name = {name!r}: {type(error).__name__}: {reason}") from None
     if not isinstance(built, nn.Module):
         raise BadInputError(f"model.name = {name!r}: gave {type(built).__name__}; allowed: a torch.nn.Module")
     return built

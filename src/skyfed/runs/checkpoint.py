@@ -21,8 +21,16 @@ def save_checkpoint(folder: Path, round: int, weights: Singles, buffers: Singles
     data = pack_model(weights, buffers, {"round": str(round), "run": run, "algorithm": algorithm})
     write_whole(folder / f"round-{round:05d}.safetensors", data)
     with storage_errors(folder):
-        for old in sorted(folder.glob("round-*.safetensors"))[:-_KEPT]:
+        for old in _in_order(folder)[:-_KEPT]:
             old.unlink()
+
+
+def drop_checkpoints(folder: Path, after: int) -> None:
+    """Remove checkpoints of rounds after this one: they are damaged, or of a future that will be made again."""
+    with storage_errors(folder):
+        for path in _in_order(folder):
+            if _round_of(path) > after:
+                path.unlink()
 
 
 def last_checkpoint(
@@ -30,10 +38,10 @@ def last_checkpoint(
 ) -> tuple[int, Singles, Singles, list[str]] | None:
     """Return the newest good checkpoint as (round, weights, buffers), and a line for each newer one that is bad."""
     complaints: list[str] = []
-    for path in sorted(folder.glob("round-*.safetensors"), reverse=True):
+    for path in reversed(_in_order(folder)):
         try:
             weights, buffers, about = unpack_model(path)
-            wanted = {"run": run, "algorithm": algorithm, "round": str(int(path.stem.removeprefix("round-")))}
+            wanted = {"run": run, "algorithm": algorithm, "round": str(_round_of(path))}
             for key, value in wanted.items():
                 if about.get(key) != value:
                     raise BadInputError(f"{path}: belongs to another {key} ({about.get(key)}, not {value})")
@@ -68,9 +76,23 @@ def unpack_model(path: Path) -> tuple[Singles, Singles, dict[str, str]]:
         raise BadInputError(f"{path}: not a checkpoint ({error})") from None
     if about.get("format") != FORMAT:
         raise BadInputError(f"{path}: written in format {about.get('format')}, this version reads {FORMAT}")
-    if about.get("sha256") != _hash(weights, buffers, about):
+    said = about.pop("sha256", None)
+    if (
+        weights.dtype != np.float32
+        or buffers.dtype != np.float32
+        or said != _hash(weights, buffers, about)
+        or pack_model(weights, buffers, about) != data
+    ):
         raise BadInputError(f"{path}: damaged (its hash differs)")
     return weights, buffers, about
+
+
+def _in_order(folder: Path) -> list[Path]:
+    return sorted((path for path in folder.glob("round-*.safetensors") if path.stem[6:].isdigit()), key=_round_of)
+
+
+def _round_of(path: Path) -> int:
+    return int(path.stem.removeprefix("round-"))
 
 
 def _hash(weights: Singles, buffers: Singles, about: dict[str, str]) -> str:

@@ -4,11 +4,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from skyfed.algorithms import find_recipe
 from skyfed.config import Config
-from skyfed.runs.checkpoint import last_checkpoint, pack_model, save_checkpoint
+from skyfed.runs.checkpoint import drop_checkpoints, last_checkpoint, pack_model, save_checkpoint
 from skyfed.runs.folder import RunFolder, write_whole
 from skyfed.runs.store import Row, Table
 from skyfed.sensing import Schedule
@@ -59,7 +61,7 @@ class AlgorithmRecorder:
     @property
     def done(self) -> bool:
         """Whether the algorithm has been trained to the end."""
-        return (self.path / "model.safetensors").exists() and self._rounds.parquet.exists()
+        return is_done(self.path)
 
     def standing(self, start: State) -> Standing:
         """Return where to go on: after the newest good checkpoint, or at the start."""
@@ -71,14 +73,20 @@ class AlgorithmRecorder:
             first, complaints = found[0] + 1, found[3]
             if first:
                 state = State(found[1], found[2])
-        rows = self._rounds.keep(first)
+        if not self._complete(first):
+            complaints = [*complaints, f"{self.path}: rounds are missing from the tables; starting over"]
+            first, state = 0, start
+        drop_checkpoints(self._checkpoints, first - 1)
         self._uplink.keep(first)
-        for row in rows:
+        for row in self._rounds.keep(first):
             self._forget(row.get("accuracy_class"))
-        if len(rows) < first:
-            return Standing(0, start, [*complaints, f"{self.path}: rounds are missing from the table"])
         self._clock = time.perf_counter()
         return Standing(first, state, complaints)
+
+    def _complete(self, rounds: int) -> bool:
+        """Tell whether both tables hold every round up to this one."""
+        tables = [self._rounds] if find_recipe(self._algorithm).central else [self._rounds, self._uplink]
+        return all({row["round"] for row in table.rows()} >= set(range(rounds)) for table in tables)
 
     def record(self, state: State, report: Report) -> None:
         """Keep a finished round."""
@@ -91,7 +99,7 @@ class AlgorithmRecorder:
         if (t + 1) % self._config.checkpoint_every == 0 or t == self._config.rounds - 1:
             save_checkpoint(self._checkpoints, t, state.weights, state.buffers, self._identity, self._algorithm)
         if t == self._config.rounds - 1:
-            self._finish(state)
+            self.finish(state)
         self._clock = time.perf_counter()
         self._after(row)
 
@@ -99,7 +107,8 @@ class AlgorithmRecorder:
         """Return the rounds so far."""
         return self._rounds.rows()
 
-    def _finish(self, state: State) -> None:
+    def finish(self, state: State) -> None:
+        """Turn the tables into Parquet and save the model; may be repeated where it was cut short."""
         self._uplink.finish(UPLINK)
         about = {"run": self._identity, "algorithm": self._algorithm, "round": str(self._config.rounds - 1)}
         write_whole(self.path / "model.safetensors", pack_model(state.weights, state.buffers, about))
@@ -161,3 +170,8 @@ class AlgorithmRecorder:
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+def is_done(path: Path) -> bool:
+    """Tell whether an algorithm's folder holds all that a finished training leaves; the rounds' table comes last."""
+    return all((path / name).exists() for name in ("uplink.parquet", "model.safetensors", "rounds.parquet"))

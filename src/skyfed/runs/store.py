@@ -43,6 +43,8 @@ class Table:
         """Forget rows of rounds from `rounds` on; returns the others."""
         kept = [row for row in self.rows() if row["round"] < rounds]
         write_whole(self._lines, "".join(json.dumps(row) + "\n" for row in kept).encode())
+        with storage_errors(self.parquet):
+            self.parquet.unlink(missing_ok=True)
         return kept
 
     def finish(self, columns: dict[str, str]) -> None:

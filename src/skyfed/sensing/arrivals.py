@@ -5,7 +5,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from skyfed.records import Floats, Ints
 
-_ROUNDING = 1e-9  # a ceiling must not be raised by float noise
+_ROUNDING = 1e-12  # relative: a ceiling must not be raised by float noise, nor a small share lost
+
+_RIM = 1e-9  # m: a position on the rim is over the disc
 
 
 class SensingSettings(BaseModel):
@@ -25,7 +27,7 @@ class SensingSettings(BaseModel):
 
 def initial_counts(psi: Floats, initial: int) -> Ints:
     """Samples of each class in the initial set: ceil(E_t[psi] * initial); psi (C, T) -> (C,)."""
-    return np.asarray(np.ceil(psi.mean(axis=1) * initial - _ROUNDING), np.int64)
+    return np.asarray(np.ceil(psi.mean(axis=1) * initial * (1 - _ROUNDING)), np.int64)
 
 
 def new_counts(positions: Floats, psi: Floats, centres: Floats, radii: Floats, n_max: int, decay_length: float) -> Ints:
@@ -35,11 +37,11 @@ def new_counts(positions: Floats, psi: Floats, centres: Floats, radii: Floats, n
     overlap, N is shared out in proportion, largest remainders first.
     """
     far = np.hypot(*(positions[None] - centres[:, None]).transpose(2, 0, 1))  # (C, T)
-    over = far <= radii[:, None] + _ROUNDING
+    over = far <= radii[:, None] + _RIM
     part = np.where(over, n_max * psi * np.exp(-far / decay_length), 0.0)
-    total = np.ceil(part.sum(axis=0) - _ROUNDING)
+    total = np.ceil(part.sum(axis=0) * (1 - _ROUNDING))
     exact = part * np.divide(total, part.sum(axis=0), out=np.zeros_like(total), where=part.sum(axis=0) > 0)
-    counts = np.floor(exact + _ROUNDING)
+    counts = np.floor(exact * (1 + _ROUNDING))
     for t in np.flatnonzero(total > counts.sum(axis=0)):
         short = int(total[t] - counts[:, t].sum())
         counts[np.argsort(-(exact - counts)[:, t], kind="stable")[:short], t] += 1

@@ -22,7 +22,7 @@ class QuantiseSettings(BaseModel):
 
     scheme: Literal["qsgd"] = Field("qsgd", description="the quantiser")
     s: int = Field(3, ge=1, le=127, description="levels above zero")
-    bucket: Literal["tensor"] | Annotated[int, Field(ge=0)] = Field(
+    bucket: Literal["tensor"] | Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         512, description='entries a norm: 0 all (as printed), "tensor", or n'
     )
     norm: Literal["l2", "linf"] = Field("l2", description="the norm of a bucket")
@@ -55,7 +55,8 @@ def quantise(
     """
     norms = _norms(values, starts, norm)
     levels = np.empty(len(values), np.int8)
-    scale = np.divide(np.float32(s), norms, out=np.zeros_like(norms), where=norms > 0)
+    wide = np.divide(s, norms, out=np.zeros(len(norms)), where=norms > 0, dtype=np.float64)
+    scale = np.minimum(wide, np.finfo(np.float32).max).astype(np.float32)
     for start, stop, factor in _spread(scale, starts):
         part = values[start:stop]
         drawn = rng.random(len(part), np.float32)

@@ -35,7 +35,7 @@ class Pictures:
 
     def content_hash(self) -> str:
         """SHA-256 of all images and labels."""
-        digest = hashlib.sha256()
+        digest = hashlib.sha256("\n".join(self.names).encode("utf-8", "surrogateescape"))
         for part in _PARTS:
             array = np.ascontiguousarray(getattr(self, part))
             digest.update(f"{part}{array.shape}".encode())
@@ -68,6 +68,8 @@ def save_pictures(path: Path, pictures: Pictures) -> None:
             raise
     except OSError as error:
         raise StorageError(f"{error.filename or path}: {error.strerror or error}") from None
+    except SafetensorError as error:  # how the library words a full disk
+        raise StorageError(f"{path}: {error}") from None
 
 
 def load_pictures(path: Path, check: bool = True) -> Pictures:

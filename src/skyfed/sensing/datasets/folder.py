@@ -26,8 +26,11 @@ def load_folder(root: Path, side: int, cache: Path, progress: Progress) -> Pictu
     train, test, names = _listing(root)
     key = hashlib.sha256(str(side).encode())
     for path, label in [*train, *test]:
-        state = path.stat()
-        key.update(f"{path.relative_to(root)}|{label}|{state.st_size}|{state.st_mtime_ns}\n".encode())
+        try:
+            state = path.stat()
+        except OSError as error:
+            raise BadInputError(f"{path}: {error.strerror or error}") from None
+        key.update(_bytes(f"{path.relative_to(root)}|{label}|{state.st_size}|{state.st_mtime_ns}\n"))
     target = cache / f"folder-{key.hexdigest()[:24]}.safetensors"
     if target.exists():
         return load_pictures(target)
@@ -88,7 +91,11 @@ def _files(top: Path, names: tuple[str, ...]) -> Files:
 
 
 def _hash(path: Path) -> int:
-    return int.from_bytes(hashlib.sha256(path.as_posix().encode()).digest()[:8], "little")
+    return int.from_bytes(hashlib.sha256(_bytes(path.as_posix())).digest()[:8], "little")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")  # names of files need not be Unicode
 
 
 def _read(files: Files, side: int, progress: Progress, done: int, total: int) -> tuple[Bytes, Bytes]:
@@ -102,7 +109,10 @@ def _read(files: Files, side: int, progress: Progress, done: int, total: int) ->
                     raise BadInputError(
                         f"{path}: {picture.width} x {picture.height} pixels; allowed: {_MOST_PIXELS} in all"
                     )
-                small = picture.convert("RGB").resize((side, side), Image.Resampling.BILINEAR, reducing_gap=3.0)
+                whole: Image.Image = picture
+                if picture.mode.startswith("I"):  # 16 bits a pixel: RGB would clip all but the darkest
+                    whole = Image.fromarray((np.asarray(picture).clip(0, 65535) >> 8).astype(np.uint8))
+                small = whole.convert("RGB").resize((side, side), Image.Resampling.BILINEAR, reducing_gap=3.0)
         except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise BadInputError(f"{path}: not a readable picture ({error})") from None
         images[k] = np.asarray(small).transpose(2, 0, 1)

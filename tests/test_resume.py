@@ -1,0 +1,563 @@
+"""Stopping and going on: by signals, by force, with damaged checkpoints; always the bits of an uninterrupted run."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from learning_cases import ALGORITHMS, fleet_plan, pictures, tiny_config, write_picture_folder
+from skyfed.config import Config
+from skyfed.drivers.execute import execute
+from skyfed.errors import BadInputError
+from skyfed.runs import RunFolder
+from skyfed.runs import recorder as recorder_module
+from skyfed.runs.checkpoint import last_checkpoint, save_checkpoint, unpack_model
+from skyfed.runs.store import Row, read_parquet
+
+COMMAND = [sys.executable, "-m", "skyfed.cli"]
+ROUNDS = 5
+SETTINGS = (
+    "vehicles=2", f"rounds={ROUNDS}", "eval_every=2", "workers=1", "field.classes=4", "flight.method=greedy",
+    "model.name=learning_cases:Gated", "sensing.initial=24", "sensing.n_max=12", "sensing.initial_test=12",
+    "sensing.n_max_test=8", "train.batch_size=8", "train.kappa=2", "data.size=8",
+)  # fmt: skip
+TIMES = {"seconds", "measured_seconds", "measured_cpu_seconds"}
+
+
+def table(path: Path) -> list[Row]:
+    """Rows of a table without the columns that are times."""
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in read_parquet(path)]
+
+
+def same_run(one: Path, other: Path, algorithms: tuple[str, ...] = ALGORITHMS) -> bool:
+    """Compare models bit by bit and tables but for times; says what differs."""
+    for name in algorithms:
+        for file in ("rounds.parquet", "uplink.parquet"):
+            assert table(one / name / file) == table(other / name / file), f"{name}/{file}"
+        models = [folder / name / "model.safetensors" for folder in (one, other)]
+        for a, b in zip(unpack_model(models[0])[:2], unpack_model(models[1])[:2], strict=True):
+            assert a.tobytes() == b.tobytes(), name
+        assert models[0].read_bytes() == models[1].read_bytes(), name
+    return True
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 0x40
+    path.write_bytes(data)
+
+
+# through the command line
+
+
+class Stage:
+    """Where runs of the command line take place: pictures, their cache, folders."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        root = write_picture_folder(place / "pictures", pictures())
+        self.settings = [*SETTINGS, f'data.name="folder:{root}"', f'data.dir="{place / "cache"}"']
+
+    def arguments(self, out: Path, *overrides: str) -> list[str]:
+        chosen = [part for setting in (*self.settings, *overrides) for part in ("--set", setting)]
+        return [*COMMAND, "run", "smoke", "--plain", "--out", str(out), *chosen]
+
+    def environment(self, **more: object) -> dict[str, str]:
+        paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+        return {
+            **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **{k: str(v) for k, v in more.items()}
+        }  # fmt: skip
+
+    def call(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, env=self.environment())
+
+    def run(self, out: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+        return self.call(self.arguments(out, *overrides))
+
+    def resume(self, folder: Path) -> subprocess.CompletedProcess[str]:
+        return self.call([*COMMAND, "resume", str(folder), "--plain"])
+
+    @contextmanager
+    def held(self, out: Path, algorithm: str, rows: int, *overrides: str) -> Iterator["Held"]:
+        """A run that has finished `rows` rounds of an algorithm and waits in the next one."""
+        hold, lines = out.parent / f"{out.name}.hold", out / algorithm / "rounds.jsonl"
+        hold.touch()
+        variables = {"SKYFED_TEST_HOLD": hold, "SKYFED_TEST_TABLE": lines, "SKYFED_TEST_ROWS": rows}
+        with subprocess.Popen(
+            self.arguments(out, *overrides),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(**variables),
+        ) as process:
+            try:
+                end = time.monotonic() + 60
+                while not (lines.exists() and lines.read_bytes().count(b"\n") >= rows):
+                    assert process.poll() is None, process.communicate()
+                    assert time.monotonic() < end
+                    time.sleep(0.02)
+                time.sleep(0.3)  # the checkpoint follows the row; the next round then waits at the gate
+                yield Held(process, hold)
+            finally:
+                hold.unlink(missing_ok=True)
+                process.kill()
+
+
+class Held:
+    """A run that waits in a round."""
+
+    def __init__(self, process: subprocess.Popen[str], hold: Path) -> None:
+        self.process, self._hold = process, hold
+
+    def stop(self, number: int) -> tuple[int, str]:
+        """Send a signal, let the round end; returns the exit code and what was said."""
+        self.process.send_signal(number)
+        time.sleep(0.1)
+        self._hold.unlink()
+        _, said = self.process.communicate(timeout=60)
+        return self.process.returncode, said
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    return Stage(tmp_path_factory.mktemp("stage"))
+
+
+@pytest.fixture(scope="module")
+def whole(stage: Stage) -> Path:
+    """A run that was never interrupted."""
+    out = stage.place / "whole"
+    done = stage.run(out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+class Stopped:
+    """A run that was stopped by Ctrl-C in round 2 of its third algorithm, and what was seen on the way."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.folder = stage.place / "stopped"
+        with stage.held(self.folder, "afl-prune", 2) as held:
+            self.second = stage.resume(self.folder)
+            self.third = stage.run(self.folder)
+            self.code, self.said = held.stop(signal.SIGINT)
+
+    def copy(self, target: Path) -> Path:
+        return Path(shutil.copytree(self.folder, target))
+
+
+@pytest.fixture(scope="module")
+def stopped(stage: Stage) -> Stopped:
+    return Stopped(stage)
+
+
+def test_ctrl_c_stops_after_the_round_and_says_how_to_go_on(stopped):
+    assert stopped.code == 130, stopped.said
+    assert "stopping after this round" in stopped.said
+    assert f"skyfed resume {stopped.folder}" in stopped.said.splitlines()[-1]
+    assert "Traceback" not in stopped.said
+    rows = (stopped.folder / "afl-prune" / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(row)["round"] for row in rows] == [0, 1, 2]  # the round it was in was finished
+    newest = max((stopped.folder / "afl-prune" / "checkpoints").iterdir())
+    assert newest.name == "round-00002.safetensors"
+    assert not (stopped.folder / "afl-quant").exists()
+
+
+def test_a_folder_in_use_is_refused(stopped):
+    for refused in (stopped.second, stopped.third):
+        assert refused.returncode == 3
+        assert "in use by another process" in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+
+
+def test_resume_ends_with_the_bits_of_an_uninterrupted_run(stage, stopped, whole, tmp_path):
+    folder = stopped.copy(tmp_path / "run")
+    done = stage.resume(folder)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Warning" not in done.stderr
+    assert "afl-prune: 3 of 5 rounds were done before" in done.stderr
+    assert same_run(folder, whole)
+    assert (folder / "figures" / "fig3-accuracy.png").exists()
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_taken(stage, stopped, whole, tmp_path):
+    folder = stopped.copy(tmp_path / "run")
+    newest = max((folder / "afl-prune" / "checkpoints").iterdir())
+    damage(newest)
+    done = stage.resume(folder)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if str(newest) in line]
+    assert "damaged" in line
+    assert "afl-prune: 2 of 5 rounds were done before" in done.stderr
+    assert same_run(folder, whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_stop_after_the_round_too(stage, tmp_path, number):
+    with stage.held(tmp_path / "run", "afl", 1, 'algorithms=["afl"]') as held:
+        code, said = held.stop(number)
+    assert code == 128 + number, said
+    assert f"skyfed resume {tmp_path / 'run'}" in said
+    rows = (tmp_path / "run" / "afl" / "rounds.jsonl").read_text().splitlines()
+    assert len(rows) == 2
+
+
+def test_a_run_that_was_killed_goes_on_to_the_same_bits(stage, whole, tmp_path):
+    """Killed with two workers, resumed without; the workers change nothing and end with their parent."""
+    out = tmp_path / "run"
+    with stage.held(out, "afl", 2, "workers=2") as held:
+        held.process.kill()
+        held.process.communicate(timeout=60)
+    assert not (out / "afl" / "model.safetensors").exists()
+    again = stage.run(out)  # the same command once more is as good as resume
+    assert again.returncode == 0, again.stderr
+    assert same_run(out, whole)
+
+
+def test_a_finished_run_says_so(stage, whole):
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()}
+    done = stage.resume(whole)
+    assert done.returncode == 0
+    assert "finished" in done.stdout
+    assert before == {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()}
+
+
+def test_a_run_stopped_before_its_figures_were_drawn_gets_them(stage, whole, tmp_path):
+    """As after a signal in the very last round, or after a kill while the figures were drawn."""
+    folder = Path(shutil.copytree(whole, tmp_path / "run"))
+    shutil.rmtree(folder / "figures")
+    done = stage.resume(folder)
+    assert done.returncode == 0, done.stderr
+    for name in ("fig1-psi.png", "fig3-accuracy.png", "fig4-payload.png"):
+        assert (folder / "figures" / name).exists(), name
+
+
+def test_a_run_killed_before_its_last_table_is_not_called_finished(stage, whole, tmp_path):
+    """The model is written before the rounds' table; a kill in between must not end in "finished"."""
+    folder = Path(shutil.copytree(whole, tmp_path / "run"))
+    last = folder / ALGORITHMS[-1]
+    lines = [json.dumps(row) for row in read_parquet(last / "rounds.parquet")]
+    (last / "rounds.jsonl").write_text("".join(line + "\n" for line in lines))
+    (last / "rounds.parquet").unlink()
+    done = stage.resume(folder)
+    assert done.returncode == 0, done.stderr
+    assert same_run(folder, whole)
+
+
+def test_resume_of_something_else_is_refused_in_one_line(stage, tmp_path):
+    done = stage.resume(tmp_path)
+    assert done.returncode == 2
+    assert "not a run's folder" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_tables_have_the_columns_of_the_contract(whole):
+    for name in ALGORITHMS:
+        rounds, uplink = read_parquet(whole / name / "rounds.parquet"), read_parquet(whole / name / "uplink.parquet")
+        assert [row["round"] for row in rounds] == list(range(ROUNDS))
+        for column in (
+            "round", "accuracy", "accuracy_full", "loss", "test_size", "train_size", "eta", "eta_local", "seconds"
+        ):  # fmt: skip
+            assert column in rounds[0], column
+        assert [row["accuracy"] is not None for row in rounds] == [False, True, False, True, True]
+        tested = [row for row in rounds if row["accuracy"] is not None]
+        assert all(0 <= row["accuracy"] <= 1 and 0 <= row["accuracy_full"] <= 1 for row in tested)
+        assert all(row["seconds"] > 0 for row in rounds)
+        assert [row["train_size"] for row in rounds] == sorted(row["train_size"] for row in rounds)
+        if name == "sgd":
+            assert uplink == []
+            continue
+        assert [(row["round"], row["vehicle"]) for row in uplink] == [(t, u) for t in range(ROUNDS) for u in range(2)]
+        for column in (
+            "delta", "kept", "quantised", "paper_bits", "wire_bytes", "buffer_bytes", "modelled_seconds",
+            "measured_seconds", "modelled_energy",
+        ):  # fmt: skip
+            assert column in uplink[0], column
+        for row in rounds:
+            assert row["wire_bytes"] == sum(up["wire_bytes"] for up in uplink if up["round"] == row["round"])
+        assert all(row["modelled_seconds"] > 0 and row["measured_seconds"] > 0 for row in uplink)
+        assert {row["quantised"] for row in uplink} <= {"afl": {False}, "afl-prune": {False}, "afl-quant": {True}}.get(
+            name, {True, False}
+        )
+
+
+def test_algorithms_share_their_data_and_ratios(whole):
+    """They differ only in what they do."""
+    sizes = {
+        name: [(row["train_size"], row["test_size"]) for row in read_parquet(whole / name / "rounds.parquet")]
+        for name in ALGORITHMS
+    }
+    assert len({tuple(found) for found in sizes.values()}) == 1
+    ratios = [
+        [row["delta"] for row in read_parquet(whole / name / "uplink.parquet")] for name in ("afl-prune", "2ceoafl")
+    ]
+    assert ratios[0] == ratios[1]
+
+
+# without the command line: states a kill can leave behind
+
+
+class StopHereError(Exception):
+    """The run ends at this point."""
+
+
+class Watcher:
+    """Keeps what is said; may stop the run after some round of some algorithm."""
+
+    def __init__(self, algorithm: str = "", after: int = -1) -> None:
+        self.lines: list[str] = []
+        self.begun: list[tuple[str, int]] = []
+        self._stop = (algorithm, after)
+
+    def begin(self, algorithm: str, first: int, rows: list[Row]) -> None:
+        self.begun.append((algorithm, first))
+        assert [row["round"] for row in rows] == list(range(first))
+
+    def round(self, algorithm: str, row: Row) -> None:
+        if (algorithm, row["round"]) == self._stop:
+            raise StopHereError
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+KNOWN = pictures()
+
+
+def go(place: Path, config: Config, *stop: object) -> Watcher:
+    """Start or go on with a run; returns what was seen."""
+    watcher = Watcher(*stop)
+    plan = fleet_plan(config.vehicles, config.rounds)
+    with RunFolder.claim(place, config, ["run"]) as folder:
+        (place / "plan.npz").write_bytes(plan.to_bytes())
+        try:
+            execute(folder, config, KNOWN, plan, 1, watcher)
+        except StopHereError:
+            assert stop
+    return watcher
+
+
+def small(*overrides: str) -> Config:
+    return tiny_config('algorithms=["2ceoafl"]', "rounds=7", "eval_every=1", *overrides)
+
+
+ONE = ("2ceoafl",)
+
+
+@pytest.fixture
+def unbroken(tmp_path: Path) -> Path:
+    go(tmp_path / "unbroken", small())
+    return tmp_path / "unbroken"
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """Stopped after round 4 of 7."""
+    go(tmp_path / "broken", small(), "2ceoafl", 4)
+    assert not (tmp_path / "broken" / "2ceoafl" / "model.safetensors").exists()
+    return tmp_path / "broken"
+
+
+def checkpoints(place: Path) -> list[str]:
+    return sorted(path.name for path in (place / "2ceoafl" / "checkpoints").iterdir())
+
+
+def test_the_last_three_checkpoints_are_kept(broken, unbroken):
+    assert checkpoints(broken) == [f"round-0000{t}.safetensors" for t in (2, 3, 4)]
+    assert checkpoints(unbroken) == [f"round-0000{t}.safetensors" for t in (4, 5, 6)]
+
+
+def test_two_uninterrupted_runs_are_equal(unbroken, tmp_path):
+    go(tmp_path / "again", small())
+    assert same_run(unbroken, tmp_path / "again", ONE)
+
+
+@pytest.mark.parametrize("after", range(7))
+def test_a_stop_after_any_round_changes_nothing(unbroken, tmp_path, after):
+    place = tmp_path / "run"
+    go(place, small(), "2ceoafl", after)
+    seen = go(place, small())
+    assert seen.begun == [("2ceoafl", after + 1)]
+    assert same_run(place, unbroken, ONE)
+
+
+def test_a_run_can_be_stopped_after_every_single_round(unbroken, tmp_path):
+    for after in range(7):
+        go(tmp_path / "run", small(), "2ceoafl", after)
+    assert same_run(tmp_path / "run", unbroken, ONE)
+
+
+def test_fewer_checkpoints_cost_rounds_but_not_bits(unbroken, tmp_path):
+    config = small("checkpoint_every=3")
+    go(tmp_path / "run", config, "2ceoafl", 4)
+    assert checkpoints(tmp_path / "run") == ["round-00002.safetensors"]
+    assert go(tmp_path / "run", config).begun == [("2ceoafl", 3)]
+    for file in ("rounds.parquet", "uplink.parquet"):
+        assert table(tmp_path / "run" / "2ceoafl" / file) == table(unbroken / "2ceoafl" / file)
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "empty", "zeros", "text"])
+def test_every_kind_of_damage_makes_it_go_back_one(unbroken, broken, how):
+    newest = broken / "2ceoafl" / "checkpoints" / checkpoints(broken)[-1]
+    data = newest.read_bytes()
+    if how == "flip":
+        damage(newest)
+    else:
+        newest.write_bytes({"cut": data[:-9], "empty": b"", "zeros": bytes(len(data)), "text": b"hello"}[how])
+    seen = go(broken, small())
+    assert seen.begun == [("2ceoafl", 4)]
+    assert sum(str(newest) in line for line in seen.lines) == 1
+    assert all("\n" not in line for line in seen.lines)
+    assert same_run(broken, unbroken, ONE)
+
+
+def test_with_all_checkpoints_damaged_it_starts_over(unbroken, broken):
+    for name in checkpoints(broken):
+        damage(broken / "2ceoafl" / "checkpoints" / name)
+    seen = go(broken, small())
+    assert seen.begun == [("2ceoafl", 0)]
+    assert len([line for line in seen.lines if "damaged" in line]) == 3
+    assert same_run(broken, unbroken, ONE)
+
+
+def test_after_starting_over_new_checkpoints_count(unbroken, broken):
+    """The damaged ones of later rounds must not crowd out the new ones."""
+    for name in checkpoints(broken):
+        damage(broken / "2ceoafl" / "checkpoints" / name)
+    go(broken, small(), "2ceoafl", 1)
+    assert go(broken, small()).begun == [("2ceoafl", 2)]
+    assert same_run(broken, unbroken, ONE)
+
+
+def test_checkpoints_of_another_run_are_not_taken(unbroken, broken, tmp_path):
+    other = tmp_path / "other"
+    go(other, small("seed=1"), "2ceoafl", 5)
+    for name in checkpoints(other):
+        shutil.copy(other / "2ceoafl" / "checkpoints" / name, broken / "2ceoafl" / "checkpoints" / name)
+    seen = go(broken, small())
+    assert any("belongs to another run" in line for line in seen.lines)
+    assert same_run(broken, unbroken, ONE)
+
+
+@pytest.mark.parametrize("name", ["rounds", "uplink"])
+def test_a_last_line_that_was_cut_off_does_no_harm(unbroken, broken, name):
+    """Killed while a row was written: the checkpoint of that round is not there yet."""
+    lines = broken / "2ceoafl" / f"{name}.jsonl"
+    lines.write_bytes(lines.read_bytes() + b'{"round": 5, "accur')
+    go(broken, small())
+    assert same_run(broken, unbroken, ONE)
+
+
+def test_rows_beyond_the_last_checkpoint_are_not_kept_twice(unbroken, broken):
+    """Killed between a round's rows and its checkpoint."""
+    (broken / "2ceoafl" / "checkpoints" / checkpoints(broken)[-1]).unlink()
+    assert go(broken, small()).begun == [("2ceoafl", 4)]
+    assert same_run(broken, unbroken, ONE)
+
+
+@pytest.mark.parametrize("name", ["rounds", "uplink"])
+@pytest.mark.parametrize("keep", [0, 2])
+def test_rows_lost_from_a_table_are_made_again(unbroken, broken, name, keep):
+    lines = broken / "2ceoafl" / f"{name}.jsonl"
+    lines.write_text("".join(lines.read_text().splitlines(keepends=True)[:keep]))
+    go(broken, small())
+    assert same_run(broken, unbroken, ONE)
+
+
+@pytest.mark.parametrize("missing", ["everything", "the model", "the rounds' table"])
+def test_a_kill_at_the_very_end_leaves_nothing_unfinished(unbroken, tmp_path, monkeypatch, missing):
+    """The last checkpoint is written; tables and model follow one by one."""
+    place = tmp_path / "run"
+    real_write, real_finish = recorder_module.write_whole, recorder_module.Table.finish
+
+    def finish(self: recorder_module.Table, columns: dict[str, str]) -> None:
+        if missing == "everything" or (missing == "the rounds' table" and self.parquet.name == "rounds.parquet"):
+            raise StopHereError
+        real_finish(self, columns)
+
+    def write(path: Path, data: bytes) -> None:
+        if missing == "the model" and path.name == "model.safetensors":
+            raise StopHereError
+        real_write(path, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recorder_module, "write_whole", write)
+        patched.setattr(recorder_module.Table, "finish", finish)
+        go(place, small(), "never", 0)
+    assert checkpoints(place)[-1] == "round-00006.safetensors"
+    go(place, small())
+    assert (place / "2ceoafl" / "model.safetensors").exists()
+    assert same_run(place, unbroken, ONE)
+
+
+def test_a_finished_algorithm_is_not_trained_again(unbroken):
+    seen = go(unbroken, small())
+    assert seen.begun == [("2ceoafl", 7)]
+
+
+def test_pools_that_run_dry_are_reported_for_training_and_for_testing(tmp_path):
+    plenty = go(
+        tmp_path / "plenty",
+        tiny_config('algorithms=["afl"]', "sensing.n_max=0", "sensing.n_max_test=0", "sensing.initial=8"),
+    )
+    assert not any("dry" in line for line in plenty.lines)
+    config = tiny_config('algorithms=["afl"]', "sensing.n_max=900", "sensing.n_max_test=0")
+    (line,) = [line for line in go(tmp_path / "train", config).lines if "dry" in line]
+    assert "training" in line
+    config = tiny_config('algorithms=["afl"]', "sensing.n_max=0", "sensing.n_max_test=900")
+    (line,) = [line for line in go(tmp_path / "test", config).lines if "dry" in line]
+    assert "test" in line
+
+
+# checkpoints alone
+
+WEIGHTS, BUFFERS = np.arange(6, dtype=np.float32), np.arange(2, dtype=np.float32)
+
+
+def test_checkpoints_are_ordered_by_round_beyond_five_digits(tmp_path):
+    for t in (99_998, 99_999, 100_000, 100_001):
+        save_checkpoint(tmp_path, t, WEIGHTS + t, BUFFERS, "run", "afl")
+    assert len(list(tmp_path.iterdir())) == 3
+    found = last_checkpoint(tmp_path, "run", "afl", (6, 2))
+    assert found[0] == 100_001
+
+
+def test_no_byte_of_a_checkpoint_can_change_unnoticed(tmp_path):
+    save_checkpoint(tmp_path, 3, WEIGHTS, BUFFERS, "run", "afl")
+    path = tmp_path / "round-00003.safetensors"
+    data = path.read_bytes()
+    unnoticed = []
+    for at in range(len(data)):
+        for value in {data[at] ^ 1, data[at] ^ 0x80, ord("I"), ord("U"), 0x20} - {data[at]}:
+            path.write_bytes(data[:at] + bytes([value]) + data[at + 1 :])
+            try:
+                weights, buffers, about = unpack_model(path)
+            except BadInputError:
+                continue
+            same = weights.dtype == buffers.dtype == np.float32 and weights.shape == (6,) and buffers.shape == (2,)
+            if not same or weights.tobytes() + buffers.tobytes() != WEIGHTS.tobytes() + BUFFERS.tobytes():
+                unnoticed.append((at, value))
+            assert about["round"] == "3"
+    assert not unnoticed
+
+
+def test_a_checkpoint_of_another_algorithm_round_or_size_is_not_taken(tmp_path):
+    save_checkpoint(tmp_path, 3, WEIGHTS, BUFFERS, "run", "afl")
+    assert last_checkpoint(tmp_path, "run", "afl", (6, 2))[0] == 3
+    for run, algorithm, sizes in (("other", "afl", (6, 2)), ("run", "sgd", (6, 2)), ("run", "afl", (5, 2))):
+        found = last_checkpoint(tmp_path, run, algorithm, sizes)
+        assert found[0] == -1
+        assert len(found[3]) == 1
+    shutil.copy(tmp_path / "round-00003.safetensors", tmp_path / "round-00004.safetensors")
+    assert last_checkpoint(tmp_path, "run", "afl", (6, 2))[0] == 3
+    assert last_checkpoint(tmp_path / "nowhere", "run", "afl", (6, 2)) is None
