@@ -46,6 +46,11 @@ def test_the_ceiling_gives_one_sample_a_visit_however_far_from_the_centre(distan
     assert over_one_disc(distance, 0.1, 420, 1.0) == 1
 
 
+def test_a_share_near_the_smallest_float_still_counts_as_one():
+    assert over_one_disc(35.9, 0.1, 420, 0.05) == 1  # 42 * exp(-718) = 1e-310
+    assert over_one_disc(59.0, 0.1, 420, 0.05) == 0  # exp(-1180) is nothing in floats
+
+
 def test_distance_is_euclidean():
     counts = new_counts(
         np.array([[33.0, 44.0]]), np.array([[0.25]]), np.array([[3.0, 4.0]]), np.array([60.0]), 420, 50.0

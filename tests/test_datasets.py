@@ -242,6 +242,21 @@ def test_a_file_name_that_is_not_unicode_does_no_harm(class_folders, place):
         assert len(load_folder(class_folders, 8, place, quiet).train_labels) > 40
 
 
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"two\nlines", "Straße".encode(), b"a b:c"])
+def test_odd_names_of_class_folders_are_kept_or_refused(tmp_path, place, name):
+    root = tmp_path / "odd"
+    for part in ("train", "test"):
+        solid(root / part / "other", "0.png", (1, 2, 3))
+        own = os.fsencode(root / part) + b"/" + name
+        os.mkdir(own)
+        with open(own + b"/0.png", "wb") as file:
+            Image.new("RGB", (8, 8), (200, 0, 0)).save(file, "PNG")
+    with contextlib.suppress(BadInputError):
+        first = load_folder(root, 8, place, quiet)
+        again = load_folder(root, 8, place, quiet)  # from the cache
+        assert first.names == again.names == tuple(sorted(["other", os.fsdecode(name)]))
+
+
 def test_grey_palette_and_transparent_pictures_are_read(class_folders, place):
     red = class_folders / "red"
     Image.new("L", (9, 9), 77).save(red / "grey.png")

@@ -232,14 +232,16 @@ def test_a_finished_run_says_so(stage, whole):
     assert before == {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()}
 
 
-def test_a_run_stopped_before_its_figures_were_drawn_gets_them(stage, whole, tmp_path):
+@pytest.mark.parametrize("missing", ["*", "fig4*"])
+def test_a_run_stopped_before_its_figures_were_drawn_gets_them(stage, whole, tmp_path, missing):
     """As after a signal in the very last round, or after a kill while the figures were drawn."""
     folder = Path(shutil.copytree(whole, tmp_path / "run"))
-    shutil.rmtree(folder / "figures")
+    for path in (folder / "figures").glob(missing):
+        path.unlink()
     done = stage.resume(folder)
     assert done.returncode == 0, done.stderr
-    for name in ("fig1-psi.png", "fig3-accuracy.png", "fig4-payload.png"):
-        assert (folder / "figures" / name).exists(), name
+    for path in (whole / "figures").iterdir():
+        assert (folder / "figures" / path.name).exists(), path.name
 
 
 def test_a_run_killed_before_its_last_table_is_not_called_finished(stage, whole, tmp_path):
@@ -506,17 +508,18 @@ def test_a_finished_algorithm_is_not_trained_again(unbroken):
 
 
 def test_pools_that_run_dry_are_reported_for_training_and_for_testing(tmp_path):
-    plenty = go(
-        tmp_path / "plenty",
-        tiny_config('algorithms=["afl"]', "sensing.n_max=0", "sensing.n_max_test=0", "sensing.initial=8"),
+    few = (
+        'algorithms=["afl"]',
+        "sensing.initial=8",
+        "sensing.n_max=2",
+        "sensing.initial_test=4",
+        "sensing.n_max_test=1",
     )
-    assert not any("dry" in line for line in plenty.lines)
-    config = tiny_config('algorithms=["afl"]', "sensing.n_max=900", "sensing.n_max_test=0")
-    (line,) = [line for line in go(tmp_path / "train", config).lines if "dry" in line]
-    assert "training" in line
-    config = tiny_config('algorithms=["afl"]', "sensing.n_max=0", "sensing.n_max_test=900")
-    (line,) = [line for line in go(tmp_path / "test", config).lines if "dry" in line]
-    assert "test" in line
+    assert not any("dry" in line for line in go(tmp_path / "plenty", tiny_config(*few)).lines)
+    for key, part in (("n_max", "training"), ("n_max_test", "test")):
+        seen = go(tmp_path / key, tiny_config(*few, f"sensing.{key}=900"))
+        (line,) = [line for line in seen.lines if "dry" in line]
+        assert f" {part} samples" in line
 
 
 # checkpoints alone

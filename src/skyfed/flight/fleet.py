@@ -1,7 +1,7 @@
 """The flights of a whole fleet: what plan.npz holds."""
 
 import io
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,8 @@ class FleetPlan:
 
     positions (U,T,2), association (U,T) with -1 for none; centres (U,C,2) and radii (U,C) the planner used,
     true_centres and true_radii what they really are; psi (U,C,T); imax (U,C,W); objective, bound, seconds (U,)
-    in nats, nats and measured CPU seconds; note (U,) is empty or says what happened instead.
+    in nats, nats and measured CPU seconds; note (U,) is empty or says what happened instead;
+    history (U,J) is the objective after each iteration of an iterative planner, NaN past its end.
     """
 
     positions: Floats
@@ -38,6 +39,7 @@ class FleetPlan:
     bound: Floats
     seconds: Floats
     note: NDArray[np.str_]
+    history: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
     @property
     def vehicles(self) -> int:
@@ -67,7 +69,7 @@ class FleetPlan:
     def to_bytes(self) -> bytes:
         """Pack as an NPZ archive without objects."""
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, **{field.name: getattr(self, field.name) for field in fields(self)})
+        np.savez_compressed(buffer, **{f.name: getattr(self, f.name) for f in fields(self)})
         return buffer.getvalue()
 
 
@@ -75,7 +77,7 @@ def load_fleet_plan(path: Path) -> FleetPlan:
     """Read plan.npz; raises BadInputError when it is not one."""
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
-            return FleetPlan(**{field.name: archive[field.name] for field in fields(FleetPlan)})
+            return FleetPlan(**{f.name: archive[f.name] for f in fields(FleetPlan)})
     except Exception as error:  # a damaged archive fails in zipfile, zlib or numpy
         raise BadInputError(f"{path}: not a plan ({error})") from None
 

@@ -53,6 +53,7 @@ def gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
     """Put the plans of all vehicles side by side with what they were planned on."""
     problems = mission.problems
     truth = mission.field.mixtures
+    longest = max(len(p.history) for p in plans)
     return FleetPlan(
         positions=np.stack([p.positions for p in plans]),
         association=np.stack([p.association for p in plans]),
@@ -72,6 +73,9 @@ def gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
         bound=np.array([p.bound for p in plans]),
         seconds=np.array([p.seconds for p in plans]),
         note=np.array([p.note for p in plans], dtype=np.str_),
+        history=np.array([[*p.history, *[np.nan] * (longest - len(p.history))] for p in plans]).reshape(
+            len(plans), longest
+        ),
     )
 
 
@@ -79,7 +83,7 @@ def _checked(fleet: FleetPlan, config: Config, mission: Mission, path: Path) -> 
     """Return the fleet's plan if it is one of this mission and verifies."""
     plans = [
         Plan(fleet.positions[u], fleet.association[u], float(fleet.objective[u]), float(fleet.bound[u]),
-             float(fleet.seconds[u]), str(fleet.method), str(fleet.note[u]))
+             float(fleet.seconds[u]), str(fleet.method), str(fleet.note[u]), _history(fleet, u))
         for u in range(min(len(fleet.positions), config.vehicles))
     ]  # fmt: skip
     for u, (problem, found) in enumerate(zip(mission.problems, plans, strict=False)):
@@ -93,12 +97,20 @@ def _checked(fleet: FleetPlan, config: Config, mission: Mission, path: Path) -> 
     return fleet
 
 
+def _history(fleet: FleetPlan, u: int) -> tuple[float, ...]:
+    if u >= len(fleet.history):
+        return ()
+    return tuple(float(x) for x in fleet.history[u] if not np.isnan(x))
+
+
 def _same(ours: np.ndarray, saved: np.ndarray) -> bool:
     """Compare arrays; numbers up to what another processor rounds differently."""
     if ours.shape != saved.shape or ours.dtype.kind != saved.dtype.kind:
         return False
     return (
-        bool(np.allclose(ours, saved, rtol=1e-9, atol=1e-9)) if ours.dtype.kind == "f" else np.array_equal(ours, saved)
+        bool(np.allclose(ours, saved, rtol=1e-9, atol=1e-9, equal_nan=True))
+        if ours.dtype.kind == "f"
+        else np.array_equal(ours, saved)
     )
 
 
