@@ -78,7 +78,7 @@ class Stage:
         }  # fmt: skip
 
     def call(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, env=self.environment())
+        return subprocess.run(command, capture_output=True, text=True, timeout=240, env=self.environment())
 
     def run(self, out: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
         return self.call(self.arguments(out, *overrides))
@@ -100,7 +100,7 @@ class Stage:
             env=self.environment(**variables),
         ) as process:
             try:
-                end = time.monotonic() + 60
+                end = time.monotonic() + 150
                 while not (lines.exists() and lines.read_bytes().count(b"\n") >= rows):
                     assert process.poll() is None, process.communicate()
                     assert time.monotonic() < end

@@ -375,11 +375,11 @@ def _draw_training(folder: "RunFolder", config: "Config") -> None:
     figures = folder.subfolder("figures")
     curves = read_curves([folder.path], config.algorithms)
     with storage_errors(figures):
-        save(draw_accuracy(curves), figures / "fig3-accuracy")
         save(draw_accuracy_over(curves, "megabytes"), figures / "accuracy-megabytes")
         save(draw_accuracy_over(curves, "modelled_seconds"), figures / "accuracy-seconds")
         if any(curve.paper_bits.size for curve in curves):
             save(draw_payloads(curves), figures / "fig4-payload")
+        save(draw_accuracy(curves), figures / "fig3-accuracy")  # last: `resume` takes it for the end of a run
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ def new_counts(positions: Floats, psi: Floats, centres: Floats, radii: Floats, n
     over = far <= radii[:, None] + _RIM
     part = np.where(over, n_max * psi * np.exp(-far / decay_length), 0.0)
     total = np.ceil(part.sum(axis=0) * (1 - _ROUNDING))
-    exact = part * np.divide(total, part.sum(axis=0), out=np.zeros_like(total), where=part.sum(axis=0) > 0)
+    whole = part.sum(axis=0)
+    exact = total * np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
     counts = np.floor(exact * (1 + _ROUNDING))
     for t in np.flatnonzero(total > counts.sum(axis=0)):
         short = int(total[t] - counts[:, t].sum())

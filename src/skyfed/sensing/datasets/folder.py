@@ -51,6 +51,9 @@ def _listing(root: Path) -> tuple[Files, Files, tuple[str, ...]]:
     names = tuple(
         sorted({entry.name for top in tops for entry in top.iterdir() if entry.is_dir() and entry.name[0] != "."})
     )
+    odd = [name for name in names if not name.isprintable()]
+    if odd:
+        raise BadInputError(f"{where}: a class folder is named {odd[0]!r}; allowed: printable names")
     if not 1 <= len(names) <= 255:
         raise BadInputError(
             f"{where}: {len(names)} class folders; allowed: 1 to 255, or train/ and test/ with class folders"
