@@ -181,13 +181,16 @@ def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")], plain: Plain = False
 ) -> None:
     """Go on where a stopped run stood; a finished run says so."""
+    from skyfed.algorithms import find_recipe
     from skyfed.runs.folder import RunFolder
     from skyfed.runs.recorder import is_done
 
     if not (folder / "config.toml").is_file():
         raise BadInputError(f"{folder}: not a run's folder (no config.toml)")
     config = RunFolder(folder).read_config()
-    drawn = (folder / "figures" / "fig3-accuracy.pdf").exists()
+    figures = ["fig3-accuracy", "accuracy-megabytes", "accuracy-seconds"]
+    figures += [] if all(find_recipe(name).central for name in config.algorithms) else ["fig4-payload"]
+    drawn = all((folder / "figures" / f"{name}.{kind}").exists() for name in figures for kind in ("png", "pdf"))
     if drawn and all(is_done(folder / name) for name in config.algorithms):
         print(f"{folder}: finished; nothing to resume")
         return
@@ -379,7 +382,7 @@ def _draw_training(folder: "RunFolder", config: "Config") -> None:
         save(draw_accuracy_over(curves, "modelled_seconds"), figures / "accuracy-seconds")
         if any(curve.paper_bits.size for curve in curves):
             save(draw_payloads(curves), figures / "fig4-payload")
-        save(draw_accuracy(curves), figures / "fig3-accuracy")  # last: `resume` takes it for the end of a run
+        save(draw_accuracy(curves), figures / "fig3-accuracy")
 
 
 if __name__ == "__main__":
