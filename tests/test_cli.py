@@ -250,6 +250,8 @@ def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
         (["plan", "smoke", "--set"], "--set"),
         (["plan", "smoke", "quick"], "quick"),
         (["plan", "--wat"], "--wat"),
+        (["run", "smoke", "--seeds", "3-1"], "--seeds '3-1'"),
+        (["run", "smoke", "--set", "server.alpha=[1.0]"], "skyfed: server.alpha: allowed: one number for each"),
         (["fly"], "'fly'"),
     ],
     ids=lambda value: " ".join(value)[-25:] if isinstance(value, list) else "",

@@ -256,6 +256,26 @@ def test_a_run_killed_before_its_last_table_is_not_called_finished(stage, whole,
     assert same_run(folder, whole)
 
 
+def test_several_seeds_have_a_folder_each_and_one_mean(stage, whole, tmp_path):
+    place = tmp_path / "group"
+    done = stage.call([*stage.arguments(place), "--seeds", "0-1"])
+    assert done.returncode == 0, done.stderr
+    assert "2 seeds, mean ± standard deviation" in done.stdout
+    assert same_run(place / "seed-0", whole)
+    assert table(place / "seed-1" / "afl" / "rounds.parquet") != table(whole / "afl" / "rounds.parquet")
+    assert (place / "figures" / "fig3-accuracy.png").exists()
+    assert "finished" in stage.resume(place).stdout
+    for name in ("rounds.parquet", "model.safetensors"):
+        (place / "seed-1" / "afl" / name).rename(tmp_path / name)
+    (place / "figures" / "fig3-accuracy.png").unlink()
+    done = stage.resume(place)
+    assert done.returncode == 0, done.stderr
+    assert (place / "seed-1" / "afl" / "model.safetensors").read_bytes() == (
+        tmp_path / "model.safetensors"
+    ).read_bytes()
+    assert (place / "figures" / "fig3-accuracy.png").exists()
+
+
 def test_resume_of_something_else_is_refused_in_one_line(stage, tmp_path):
     done = stage.resume(tmp_path)
     assert done.returncode == 2

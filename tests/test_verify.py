@@ -1,14 +1,16 @@
 import ast
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import skyfed.flight.problem
-from flight_cases import valid_plan
+from flight_cases import case, valid_plan
+from skyfed.flight import plan as make_plan
 from skyfed.flight import verify
 
 
@@ -84,3 +86,86 @@ def test_the_verifier_shares_no_code_with_a_planner() -> None:
     assert "window_spans" not in source
     assert "problem.spans" not in source
     assert "problem.objective" not in source
+
+
+@pytest.mark.parametrize(
+    ("t", "place", "broken"),  # both plans differ by two micrometres around the tolerance of one
+    [
+        (3, (90.0, 0.0, -1.0), "C2"),
+        (2, (90.0, 0.0, 1.0), "C3"),
+        (1, (0.0, 5.0, 0.0), "C6"),
+    ],
+)
+def test_a_micrometre_is_forgiven_and_two_are_not(t: int, place: tuple[float, float, float], broken: str) -> None:
+    problem, plan = valid_plan()
+    x, y, outward = place
+    for amount, expected in ((0.9e-6, []), (2e-6, [broken])):
+        off = (x + outward * amount, y) if outward else (x, y - amount)
+        assert [v.constraint for v in verify(problem, replace(plan, **moved(t, *off)))] == expected
+
+
+def test_the_speed_limit_forgives_a_micrometre_too() -> None:
+    problem, plan = valid_plan()
+    plan = replace(plan, **moved(1, 0.0, 0.0) | {"association": np.array([0, 0, -1, 1, 1])})
+    problem = replace(problem, dmin=0.0)
+    assert verify(replace(problem, vmax=50.0 - 0.9e-6), plan) == []
+    assert [(v.constraint, v.round) for v in verify(replace(problem, vmax=50.0 - 2e-6), plan)] == [
+        ("vmax", 1),
+        ("vmax", 2),
+    ]
+
+
+def test_the_round_that_two_printed_windows_share_counts_in_both() -> None:
+    """Two classes: windows are rounds 1-3 and 3-4; a visit in round 3 is in both."""
+    problem, plan = valid_plan()
+    for imax, windows in (([[2, 2], [0, 2]], [1]), ([[2, 2], [2, 1]], [3]), ([[2, 2], [0, 1]], [1, 3])):
+        found = verify(replace(problem, imax=np.array(imax)), plan)
+        assert [(v.constraint, v.round, v.label) for v in found] == [("C5", first, 1) for first in windows]
+
+
+def test_amounts_and_words_say_by_how_much() -> None:
+    problem, plan = valid_plan()
+    (found,) = verify(problem, replace(plan, **moved(3, 87.0, 0.0)))
+    assert (found.constraint, found.round, found.label) == ("C2", 3, 1)
+    assert found.amount == pytest.approx(3.0)
+    assert str(found) == "C2 at round 3: associated with class 1 but 3 m outside its disc"
+    (found,) = verify(problem, replace(plan, **moved(1, 3.0, 0.0)))
+    assert found.amount == pytest.approx(2.0)
+
+
+def test_all_that_is_wrong_is_listed_not_only_the_first() -> None:
+    problem, plan = valid_plan()
+    wrong = replace(plan, positions=np.zeros((5, 2)), objective=9.0)
+    found = Counter(v.constraint for v in verify(problem, wrong))
+    assert found == {"C2": 2, "C3": 3, "C6": 4, "objective": 1}
+
+
+@pytest.mark.parametrize("label", [-2, 2, 10**9])
+def test_a_class_that_does_not_exist_breaks_c1_alone(label: int) -> None:
+    problem, plan = valid_plan()
+    association = plan.association.copy()
+    association[2] = label
+    assert [(v.constraint, v.round) for v in verify(problem, replace(plan, association=association))] == [("C1", 2)]
+
+
+def test_claims_may_round_but_not_boast() -> None:
+    problem, plan = valid_plan()
+    assert verify(problem, replace(plan, objective=plan.objective + 5e-8)) == []
+    assert [v.constraint for v in verify(problem, replace(plan, objective=plan.objective + 1e-6))] == ["objective"]
+    assert verify(problem, replace(plan, bound=np.inf)) == []
+    assert verify(problem, replace(plan, bound=plan.objective)) == []
+    assert [v.constraint for v in verify(problem, replace(plan, bound=plan.objective - 1e-6))] == ["bound"]
+    assert [v.constraint for v in verify(problem, replace(plan, objective=np.nan))] == ["objective"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 9), st.data(), st.floats(1e-5, 1e3), st.floats(0, 6.283))
+def test_any_visit_pushed_out_of_its_disc_is_seen(seed: int, data: st.DataObject, out: float, angle: float) -> None:
+    problem = case(seed)
+    plan = make_plan(problem, "greedy")
+    t = data.draw(st.sampled_from(list(np.flatnonzero(plan.association >= 0))))
+    c = plan.association[t]
+    positions = plan.positions.copy()
+    positions[t] = problem.centres[c] + (problem.radii[c] + out) * np.array([np.cos(angle), np.sin(angle)])
+    found = verify(problem, replace(plan, positions=positions))
+    assert ("C2", t, c) in {(v.constraint, v.round, v.label) for v in found}

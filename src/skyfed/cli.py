@@ -159,21 +159,37 @@ def plan(source: Source = "quick", overrides: Overrides = None, out: Out = None,
     config = load_config(source, overrides or [])
     mission = _mission(config)
     with RunFolder.claim(out or _new_folder(source), config, sys.argv[1:]) as folder:
-        fleet = _plan(folder, config, mission, plain)
+        fleet = _plan(folder, config, mission, plain, _again(folder.path))
         _draw_flights(folder, config, fleet)
         print(f"written to {folder.path}: plan.npz, map.png, figures/")
 
 
 @app.command()
-def run(source: Source = "quick", overrides: Overrides = None, out: Out = None, plain: Plain = False) -> None:
+def run(
+    source: Source = "quick",
+    overrides: Overrides = None,
+    out: Out = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help='Several seeds, as "0-4" or "0,3,7": a folder each, mean and band.'),
+    ] = None,
+    plain: Plain = False,
+) -> None:
     """Plan flights and train every algorithm asked for; tables, figures and the models end in one folder."""
     from skyfed.config import load_config
     from skyfed.runs.folder import RunFolder
+    from skyfed.runs.seeds import claim_seeds, parse_seeds
 
     config = load_config(source, overrides or [])
-    mission, pictures = _mission(config), _pictures(config)
-    with RunFolder.claim(out or _new_folder(source), config, sys.argv[1:]) as folder:
-        _train(folder, config, mission, pictures, plain)
+    numbers = parse_seeds(seeds) if seeds is not None else []
+    mission, pictures = _mission(config), _pictures(config, plain)
+    place = out or _new_folder(source)
+    if numbers:
+        claim_seeds(place, config, numbers, sys.argv[1:])
+        _train_seeds(place, pictures, plain)
+        return
+    with RunFolder.claim(place, config, sys.argv[1:]) as folder:
+        _end(_train(folder, config, mission, pictures, plain, place))
 
 
 @app.command()
@@ -181,22 +197,23 @@ def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")], plain: Plain = False
 ) -> None:
     """Go on where a stopped run stood; a finished run says so."""
-    from skyfed.algorithms import find_recipe
     from skyfed.runs.folder import RunFolder
-    from skyfed.runs.recorder import is_done
+    from skyfed.runs.seeds import seed_folders
 
-    if not (folder / "config.toml").is_file():
+    several = seed_folders(folder)
+    if not several and not (folder / "config.toml").is_file():
         raise BadInputError(f"{folder}: not a run's folder (no config.toml)")
-    config = RunFolder(folder).read_config()
-    figures = ["fig3-accuracy", "accuracy-megabytes", "accuracy-seconds"]
-    figures += [] if all(find_recipe(name).central for name in config.algorithms) else ["fig4-payload"]
-    drawn = all((folder / "figures" / f"{name}.{kind}").exists() for name in figures for kind in ("png", "pdf"))
-    if drawn and all(is_done(folder / name) for name in config.algorithms):
+    config = RunFolder((several or [folder])[0]).read_config()
+    if _drawn(folder, config) and all(_finished(place) for place in several or [folder]):
         print(f"{folder}: finished; nothing to resume")
         return
-    mission, pictures = _mission(config), _pictures(config)
+    pictures = _pictures(config, plain)
+    if several:
+        _train_seeds(folder, pictures, plain)
+        return
+    mission = _mission(config)
     with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
-        _train(claimed, config, mission, pictures, plain)
+        _end(_train(claimed, config, mission, pictures, plain, folder))
 
 
 @app.command()
@@ -288,18 +305,20 @@ def _mission(config: "Config") -> "Mission":
     return prepare_mission(config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed)
 
 
-def _pictures(config: "Config") -> "Pictures":
+def _pictures(config: "Config", plain: bool) -> "Pictures":
     """Load the pictures and check that they fit the field."""
+    from skyfed.report.live import reading
     from skyfed.sensing.datasets import load_data
 
-    pictures = load_data(config.data)
+    with reading(plain) as progress:
+        pictures = load_data(config.data, progress)
     if pictures.classes != config.field.classes:
         here = f"{config.data.name} has {pictures.classes} classes"
         raise BadInputError(f"field.classes = {config.field.classes}: {here}; allowed: the same number")
     return pictures
 
 
-def _plan(folder: "RunFolder", config: "Config", mission: "Mission", plain: bool) -> "FleetPlan":
+def _plan(folder: "RunFolder", config: "Config", mission: "Mission", plain: bool, again: str) -> "FleetPlan":
     """Plan what is not planned yet and print the table; a signal stops at once, finished flights are saved."""
     from skyfed.report.live import counting
     from skyfed.report.tables import print_flights
@@ -315,47 +334,94 @@ def _plan(folder: "RunFolder", config: "Config", mission: "Mission", plain: bool
 
             fleet = plan_into(folder, config, mission, _workers(config.workers), done)
     except StoppedError:
-        again = _hint(folder)
         print(f"stopped: {len(finished)} of {config.vehicles} flights are saved; go on with: {again}", file=sys.stderr)
         raise
     print_flights(fleet, mission)
     return fleet
 
 
-def _hint(folder: "RunFolder") -> str:
+def _again(place: Path) -> str:
     """Return the command that goes on with what was stopped."""
-    place = shlex.quote(str(folder.path))
+    name = shlex.quote(str(place))
     if sys.argv[1:2] == ["plan"]:
-        return f"skyfed plan {shlex.quote(str(folder.path / 'config.toml'))} --out {place}"
-    return f"skyfed resume {place}"
+        return f"skyfed plan {shlex.quote(str(place / 'config.toml'))} --out {name}"
+    return f"skyfed resume {name}"
 
 
-def _train(folder: "RunFolder", config: "Config", mission: "Mission", pictures: "Pictures", plain: bool) -> None:
-    """Plan, train, tabulate, draw; a signal stops after the present round."""
+def _end(failures: list[str]) -> None:
+    """End with what failed, once all else is done."""
+    if failures:
+        raise SkyfedError("; ".join(failures))
+
+
+def _finished(folder: Path) -> bool:
+    from skyfed.runs.folder import RunFolder
+    from skyfed.runs.recorder import is_done
+
+    config = RunFolder(folder).read_config()
+    return _drawn(folder, config) and all(is_done(folder / name) for name in config.algorithms)
+
+
+def _drawn(folder: Path, config: "Config") -> bool:
+    from skyfed.algorithms import find_recipe
+
+    figures = ["fig3-accuracy", "accuracy-megabytes", "accuracy-seconds"]
+    figures += [] if all(find_recipe(name).central for name in config.algorithms) else ["fig4-payload"]
+    return all((folder / "figures" / f"{name}.{kind}").exists() for name in figures for kind in ("png", "pdf"))
+
+
+def _train_seeds(place: Path, pictures: "Pictures", plain: bool) -> None:
+    """Train every seed below a folder, one after the other, then draw them together."""
+    from skyfed.report.tables import print_seeds
+    from skyfed.runs.folder import RunFolder
+    from skyfed.runs.seeds import seed_folders
+
+    folders, failures = seed_folders(place), []
+    for folder in folders:
+        config = RunFolder(folder).read_config()
+        if _finished(folder):
+            continue
+        with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
+            failures += [
+                f"seed {config.seed}: {line}"
+                for line in _train(claimed, config, _mission(config), pictures, plain, place)
+            ]
+    config = RunFolder(folders[0]).read_config()
+    print_seeds(folders, config.algorithms, f"{place}: {len(folders)} seeds, mean ± standard deviation")
+    _draw_training(place, folders, config.algorithms)
+    print(f"written to {place}: figures/ over all seeds, one folder a seed")
+    _end(failures)
+
+
+def _train(
+    folder: "RunFolder", config: "Config", mission: "Mission", pictures: "Pictures", plain: bool, place: Path
+) -> list[str]:
+    """Plan, train, tabulate, draw; a signal stops after the present round. Returns what diverged."""
     from skyfed.drivers.execute import execute
     from skyfed.report.live import RunView
     from skyfed.report.tables import print_summary
 
-    fleet = _plan(folder, config, mission, plain)
+    fleet = _plan(folder, config, mission, plain, _again(place))
     stop.later = True
     try:
         with RunView(config.algorithms, config.rounds, plain, stop.check) as view:
-            execute(folder, config, pictures, fleet, _workers(config.workers), view)
+            diverged = execute(folder, config, pictures, fleet, _workers(config.workers), view)
     except StoppedError:
-        print(f"stopped; every finished round is kept; go on with: {_hint(folder)}", file=sys.stderr)
+        print(f"stopped; every finished round is kept; go on with: {_again(place)}", file=sys.stderr)
         raise
     finally:
         stop.later = False
     print_summary(folder.path, config.algorithms, f"Run {folder.path}")
     _draw_flights(folder, config, fleet)
-    _draw_training(folder, config)
+    _draw_training(folder.path, [folder.path], config.algorithms)
     print(f"written to {folder.path}: figures/, tables (parquet), models (safetensors)")
+    return diverged
 
 
 def _draw_flights(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:
+    from skyfed.files import storage_errors, write_whole
     from skyfed.report.figures import draw_association, draw_map, draw_psi, save
     from skyfed.report.waypoints import export_all
-    from skyfed.runs.folder import storage_errors, write_whole
     from skyfed.sensing import footprint_side
 
     figures = folder.subfolder("figures")
@@ -370,14 +436,15 @@ def _draw_flights(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> 
             export_all(fleet, place, config.field.origin, config.sensor.altitude, config.flight.hold)
 
 
-def _draw_training(folder: "RunFolder", config: "Config") -> None:
+def _draw_training(place: Path, folders: list[Path], algorithms: list[str]) -> None:
+    from skyfed.files import storage_errors
     from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads, read_curves
     from skyfed.report.figures import save
-    from skyfed.runs.folder import storage_errors
 
-    figures = folder.subfolder("figures")
-    curves = read_curves([folder.path], config.algorithms)
+    figures = place / "figures"
+    curves = read_curves(folders, algorithms)
     with storage_errors(figures):
+        figures.mkdir(exist_ok=True)
         save(draw_accuracy_over(curves, "megabytes"), figures / "accuracy-megabytes")
         save(draw_accuracy_over(curves, "modelled_seconds"), figures / "accuracy-seconds")
         if any(curve.paper_bits.size for curve in curves):

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from skyfed.algorithms import RECIPES, find_recipe
 from skyfed.cost import CostSettings
 from skyfed.errors import BadInputError
+from skyfed.faults import FaultSettings
 from skyfed.field import FieldSettings
 from skyfed.flight.problem import FlightSettings
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
@@ -41,6 +42,11 @@ class Config(BaseModel):
     )
     checkpoint_every: int = Field(1, ge=1, description="rounds between two checkpoints")
     workers: int = Field(0, ge=0, le=1024, description="worker processes; 0 is one a core; never changes a result")
+    device: str = Field(
+        "cpu",
+        pattern=r"^(cpu|mps|(cuda|xpu)(:\d+)?)$",
+        description="where vehicles train: cpu, cuda, cuda:1, mps or xpu; equal bits are promised for cpu alone",
+    )
     field: FieldSettings = FieldSettings()
     sensor: SensorSettings = SensorSettings()
     flight: FlightSettings = FlightSettings()
@@ -52,6 +58,7 @@ class Config(BaseModel):
     quantise: QuantiseSettings = QuantiseSettings()
     server: ServerSettings = ServerSettings()
     cost: CostSettings = CostSettings()
+    faults: FaultSettings = FaultSettings()
 
     @field_validator("algorithms")
     @classmethod
@@ -72,6 +79,11 @@ class Config(BaseModel):
         if isinstance(delta, list) and len(delta) not in (2, self.vehicles):
             raise ValueError(
                 f"prune.delta: allowed: [low, high] or one number for each of the {self.vehicles} vehicles"
+            )
+        absent = self.faults.absent
+        if isinstance(absent, list) and any(u >= self.vehicles or t >= self.rounds for u, t in absent):
+            raise ValueError(
+                f"faults.absent: allowed: [vehicle, round] below [{self.vehicles}, {self.rounds}], or a probability"
             )
         return self
 
@@ -196,6 +208,8 @@ def _one_line(error: ValidationError, tree: dict[str, Any]) -> str:
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
             break
         model = inner
+    if not path and first["type"] == "value_error":  # a check across tables, which names its key itself
+        return _plain(first["msg"])
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(path[-1], model.model_fields, 1)

@@ -13,6 +13,10 @@ class BadInputError(SkyfedError):
     exit_code = 2
 
 
+class DivergedError(SkyfedError):
+    """Training went to infinity; other algorithms may still do well."""
+
+
 class StorageError(SkyfedError):
     """A folder or file could not be read, written or locked."""
 

@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from skyfed.algorithms import find_recipe
-from skyfed.errors import SkyfedError
+from skyfed.errors import DivergedError
+from skyfed.faults import present
 from skyfed.learning.evaluate import Scores, class_accuracy
 from skyfed.learning.flat import Layout
 from skyfed.records import Floats, Singles
@@ -92,7 +93,10 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
     weights = alphas(settings.server, settings.vehicles, sizes)
     layout = driver.layout
     aggregate = Aggregate(layout.size, layout.buffers, layout.starts)
-    for upload in driver.train(algorithm, t, state, list(range(settings.vehicles))):
+    there = present(settings.faults, settings.seed, t, settings.vehicles)
+    if not there:
+        return state, report
+    for upload in driver.train(algorithm, t, state, there):
         report.uploads.append(upload)
         if not upload.data:
             report.dropped[upload.vehicle] = "training diverged (loss or weights not finite)"
@@ -103,21 +107,23 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
             report.dropped[upload.vehicle] = str(error)
             continue
         aggregate.add(update, float(weights[upload.vehicle]))
-    if aggregate.total == 0:
-        raise SkyfedError(
-            f"{algorithm} stops at round {t}: every vehicle's training diverged; a smaller train.eta or eta_local "
-            "or smaller quantisation buckets are the likely remedies"
+    if len(report.dropped) == len(there):
+        raise DivergedError(
+            f"{algorithm} stops at round {t}: no vehicle's upload is of use ({report.dropped[there[0]]}); a smaller "
+            "train.eta or eta_local or smaller quantisation buckets are the likely remedies"
         )
     loss = float(np.mean([upload.loss for upload in report.uploads if upload.vehicle not in report.dropped]))
-    stepped = aggregate.step(state.weights, settings.train.eta_at(t))
-    return State(*stepped), replace(report, train_loss=loss)
+    report = replace(report, train_loss=loss)
+    if aggregate.total == 0:  # only vehicles without weight took part
+        return state, report
+    return State(*aggregate.step(state.weights, settings.train.eta_at(t))), report
 
 
 def genie_round(t: int, driver: Driver, state: State) -> tuple[State, Report]:
     """Train on the union of all vehicles' data: the baseline that no real fleet could run."""
     weights, buffers, loss = driver.genie(t, state)
     if not np.isfinite(weights).all():
-        raise SkyfedError(f"sgd stops at round {t}: training diverged; a smaller train.eta is the likely remedy")
+        raise DivergedError(f"sgd stops at round {t}: training diverged; a smaller train.eta is the likely remedy")
     return State(weights, buffers), Report(t, train_loss=loss)
 
 

@@ -13,9 +13,10 @@ from torch import Tensor
 from skyfed.algorithms import Recipe, find_recipe
 from skyfed.cost import CostSettings, local_rounds
 from skyfed.errors import BadInputError
+from skyfed.faults import FaultSettings
 from skyfed.flight.fleet import FleetPlan
 from skyfed.learning.evaluate import Scores, evaluate
-from skyfed.learning.flat import FlatModel
+from skyfed.learning.flat import FlatModel, usable_device
 from skyfed.learning.local import Batches, LocalRound, descend, train_locally
 from skyfed.learning.models import build_model
 from skyfed.learning.prune import draw_delta
@@ -51,6 +52,10 @@ class Experiment(Protocol):
     def sensing(self) -> SensingSettings: ...  # noqa: D102
     @property
     def server(self) -> ServerSettings: ...  # noqa: D102
+    @property
+    def faults(self) -> FaultSettings: ...  # noqa: D102
+    @property
+    def device(self) -> str: ...  # noqa: D102
     @property
     def cost(self) -> CostSettings: ...  # noqa: D102
 
@@ -94,9 +99,11 @@ class Vehicles:
         self.settings, self.pictures = settings, pictures
         self.schedule = schedule_of(settings, pictures, plan)
         side = pictures.train_images.shape[-1]
-        self.model = FlatModel(build_model(settings.model, pictures.classes, side, settings.seed), dtype)
+        self.model = FlatModel(
+            build_model(settings.model, pictures.classes, side, settings.seed), dtype, usable_device(settings.device)
+        )
         self.layout = self.model.layout
-        self._batches = Batches(pictures, dtype)
+        self._batches = Batches(pictures, dtype, self.model.device)
         bare = [u for u in range(settings.vehicles) if not len(self.schedule.train_set(u, 0))]
         if bare:
             raise BadInputError(
@@ -106,7 +113,7 @@ class Vehicles:
 
     def initial(self) -> tuple[Singles, Singles]:
         """Return w^0 and its buffers; call before anything was trained."""
-        return self.model.weights.numpy().copy(), self.model.buffers.numpy().copy()
+        return self.model.on_host()
 
     def train(self, algorithm: str, vehicle: int, t: int, weights: Singles, buffers: Singles) -> Upload:
         """Train one vehicle in round t and encode its upload (Eqs. 8-12)."""
@@ -128,8 +135,8 @@ class Vehicles:
             delta=delta,
             kept=kept,
             quantised=quantised,
-            paper_bits=paper_bits(self.layout.size, delta, settings.quantise.s, raw=not quantised),
-            buffer_bytes=4 * self.layout.buffers,
+            paper_bits=paper_bits(self.layout.size, delta, settings.quantise.s, raw=not quantised) if data else 0.0,
+            buffer_bytes=4 * self.layout.buffers if data else 0,
             loss=local.loss,
             seconds=time.perf_counter() - begin,
             cpu=time.process_time() - begin_cpu,
@@ -145,7 +152,7 @@ class Vehicles:
         batches = self._batches.draw(samples, train.batch_size, count, stream(self.settings.seed, "genie batches", t))
         with _own_coins(self.settings.seed, t, None):
             loss = descend(self.model, batches, train.eta_at(t))
-        return self.model.weights.numpy().copy(), self.model.buffers.numpy().copy(), loss
+        return *self.model.on_host(), loss
 
     def score(self, start: int, stop: int, weights: Singles, buffers: Singles) -> Scores:
         """Score test pictures start..stop."""

@@ -7,6 +7,7 @@ from skyfed.algorithms import find_recipe
 from skyfed.config import Config
 from skyfed.drivers.inline import InlineDriver
 from skyfed.drivers.pool import PoolDriver
+from skyfed.errors import DivergedError
 from skyfed.flight.fleet import FleetPlan
 from skyfed.learning.flat import Layout
 from skyfed.runs.folder import RunFolder
@@ -35,8 +36,9 @@ class Watcher(Protocol):
 
 def execute(
     folder: RunFolder, config: Config, pictures: Pictures, plan: FleetPlan, workers: int, watcher: Watcher
-) -> None:
-    """Train what is not yet trained; every finished round is kept."""
+) -> list[str]:
+    """Train what is not yet trained; every finished round is kept. Returns a line for each algorithm that diverged."""
+    diverged = []
     vehicles = Vehicles(config, pictures, plan)
     for part, grown in (("training", vehicles.schedule.train), ("test", vehicles.schedule.test)):
         dry = sum(int(growth.dry.sum()) for growth in grown)
@@ -61,9 +63,15 @@ def execute(
             for line in standing.complaints:
                 watcher.say(f"{line}; going back to what is whole")
             watcher.begin(algorithm, standing.first, recorder.rows())
-            state = run(config, algorithm, driver, recorder, standing.state, standing.first)
+            try:
+                state = run(config, algorithm, driver, recorder, standing.state, standing.first)
+            except DivergedError as error:
+                diverged.append(str(error))
+                watcher.say(str(error))
+                continue
             if not recorder.done:  # an earlier start was stopped between its last round and its last file
                 recorder.finish(state)
+    return diverged
 
 
 def quantiser_warning(config: Config, layout: Layout) -> str:
@@ -73,7 +81,8 @@ def quantiser_warning(config: Config, layout: Layout) -> str:
     tensor (bound 500) learns.
     """
     rows = {name: find_recipe(name) for name in config.algorithms}
-    quantises = [name for name, row in rows.items() if not row.central and row.raw_probability(0.5, 0.5) < 1]
+    setting = config.quantise.raw_probability
+    quantises = [name for name, row in rows.items() if not row.central and row.raw_probability(0.5, setting) < 1]
     starts = bucket_starts(layout.size, config.quantise.bucket_code, layout.starts, None)
     bound = variance_bound(starts, config.quantise.s, config.quantise.norm)
     if not quantises or bound / config.vehicles < _NOISY:

@@ -33,7 +33,7 @@ class FieldSettings(BaseModel):
     )
     file: str | list[str] | None = Field(None, description="CSV or NPZ with centres, samples or psi of one's own")
     estimate: Literal["moments", "gmm"] = Field("moments", description="how a vehicle fits its mixture")
-    origin: tuple[Annotated[float, Field(ge=-90, le=90)], Annotated[float, Field(ge=-180, le=180)]] | None = Field(
+    origin: tuple[Annotated[float, Field(ge=-85, le=85)], Annotated[float, Field(ge=-180, le=180)]] | None = Field(
         None, description="latitude and longitude of the station in degrees; plans are then exported for autopilots"
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from skyfed.errors import BadInputError
 from skyfed.field.fit import fit_moments
-from skyfed.records import Floats
+from skyfed.records import Floats, Ints
 
 _NUMBERS = {"vehicle", "class", "round", "x", "y", "deviation", "weight", "psi"}
 _WHOLE = {"vehicle", "class", "round"}
@@ -120,6 +120,8 @@ def _read_csv(path: Path, vehicles: int, classes: int, rounds: int) -> dict[str,
     fleet = vehicles if "vehicle" in columns else 1
     vehicle = table.get("vehicle", np.zeros(len(rows))).astype(int)
     label = table["class"].astype(int)
+    if kind != "samples":
+        _refuse_twice(np.stack([vehicle, label, *([table["round"].astype(int)] if kind == "psi" else [])], axis=1))
     if kind == "psi":
         psi = np.full((fleet, classes, rounds), np.nan)
         psi[vehicle, label, table["round"].astype(int)] = table["psi"]
@@ -143,6 +145,14 @@ def _read_csv(path: Path, vehicles: int, classes: int, rounds: int) -> dict[str,
         fits = [fit_moments(places[vehicle == u], label[vehicle == u], classes) for u in range(fleet)]
         found = {key: np.stack([getattr(fit, key) for fit in fits]) for key in ("centres", "deviations", "weights")}
     return found if "vehicle" in columns else {key: array[0] for key, array in found.items()}
+
+
+def _refuse_twice(keys: Ints) -> None:
+    found, counts = np.unique(keys, axis=0, return_counts=True)
+    if (counts > 1).any():
+        names = ("vehicle", "class", "round")
+        key = ", ".join(f"{name} {number}" for name, number in zip(names, found[counts > 1][0], strict=False))
+        raise ValueError(f"{counts.max()} rows for {key}; allowed: one")
 
 
 def _numbers(raw: dict[str, str], line: int, top: dict[str, int]) -> dict[str, float]:

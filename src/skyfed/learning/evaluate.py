@@ -33,7 +33,7 @@ def evaluate(
     with torch.inference_mode():
         for start in range(0, len(labels), BATCH):
             truth = torch.from_numpy(labels[start : start + BATCH]).long()
-            output = model.module(batches.normalised(torch.from_numpy(images[start : start + BATCH])))
+            output = model.module(batches.normalised(torch.from_numpy(images[start : start + BATCH]))).cpu()
             correct.append((output.argmax(dim=1) == truth).numpy())
             losses.append(functional.cross_entropy(output, truth, reduction="none").numpy())
     return Scores(np.concatenate(correct), np.concatenate(losses).astype(np.float32))

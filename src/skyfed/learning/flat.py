@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from skyfed.records import Bools, Ints
+from skyfed.errors import BadInputError
+from skyfed.records import Bools, Ints, Singles
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,23 @@ class Layout:
         return int(self.starts[-1])
 
 
+_CPU = torch.device("cpu")
+
+
 class FlatModel:
     """A module whose parameters and float buffers are views of one vector each; float32 unless told otherwise."""
 
-    def __init__(self, module: nn.Module, dtype: torch.dtype = torch.float32) -> None:
-        self.module = module.to(dtype)
+    def __init__(self, module: nn.Module, dtype: torch.dtype = torch.float32, device: torch.device = _CPU) -> None:
+        self.module, self.device = module.to(device, dtype), device
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if not parameters:
+            raise BadInputError("model.name: the module has no weights to train")
         buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
         self.weights = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
         self.gradient = torch.zeros_like(self.weights)
-        self.buffers = torch.cat([torch.empty(0, dtype=dtype), *(buffer.reshape(-1) for buffer in buffers)])
+        self.buffers = torch.cat(
+            [torch.empty(0, dtype=dtype, device=device), *(buffer.reshape(-1) for buffer in buffers)]
+        )
         for parameter, part, slope in zip(
             parameters, _views(self.weights, parameters), _views(self.gradient, parameters), strict=True
         ):
@@ -58,6 +66,22 @@ class FlatModel:
         self.buffers.copy_(buffers)
         for counter, first in self._counters:
             counter.copy_(first)
+
+    def on_host(self) -> tuple[Singles, Singles]:
+        """Return copies of weights and buffers as arrays."""
+        return self.weights.cpu().numpy().copy(), self.buffers.cpu().numpy().copy()
+
+
+def usable_device(name: str) -> torch.device:
+    """Return a device that this machine has; raises BadInputError where it has not."""
+    device = torch.device(name)
+    found = device.type == "cpu"
+    if not found:
+        kind = getattr(torch, device.type, None)
+        found = kind is not None and kind.is_available() and (device.index or 0) < kind.device_count()
+    if not found:
+        raise BadInputError(f"device = {name!r}: not on this machine; allowed here: cpu")
+    return device
 
 
 def _views(flat: Tensor, like: list[nn.Parameter] | list[Tensor]) -> Iterator[Tensor]:

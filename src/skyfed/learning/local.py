@@ -17,10 +17,12 @@ from skyfed.sensing.datasets.cache import Bytes, Pictures
 class Batches:
     """Normalised mini-batches of a data set, straight from its bytes."""
 
-    def __init__(self, pictures: Pictures, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, pictures: Pictures, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+    ) -> None:
         """Take the channels' means and deviations from the training pictures."""
         self._images, self._labels = torch.from_numpy(pictures.train_images), torch.from_numpy(pictures.train_labels)
-        self.mean, self.scale = (moment.to(dtype) for moment in channel_moments(pictures.train_images))
+        self.mean, self.scale = (moment.to(device, dtype) for moment in channel_moments(pictures.train_images))
 
     def draw(self, samples: Ints, size: int, count: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield `count` mini-batches: passes over the samples in random order, a new order for each pass."""
@@ -30,11 +32,11 @@ class Batches:
             if len(order) < size:
                 order = np.concatenate([order, samples[rng.permutation(len(samples))]])
             batch, order = torch.from_numpy(order[:size]), order[size:]
-            yield self.normalised(self._images[batch]), self._labels[batch].long()
+            yield self.normalised(self._images[batch]), self._labels[batch].long().to(self.mean.device)
 
     def normalised(self, images: Tensor) -> Tensor:
         """Return bytes as floats with zero mean and unit deviation a channel."""
-        return (images.to(self.mean.dtype) - self.mean) * self.scale
+        return (images.to(self.mean.device, self.mean.dtype) - self.mean) * self.scale
 
 
 def channel_moments(images: Bytes) -> tuple[Tensor, Tensor]:
@@ -104,11 +106,11 @@ def train_locally(
     mask, kept = None, None
     if dense is not None:
         descend(model, dense, rate)
-        mask = magnitude_mask(model.weights.numpy(), delta, scope)
-        kept = torch.from_numpy(mask).to(model.weights.dtype)
+        mask = magnitude_mask(model.weights.cpu().numpy(), delta, scope)
+        kept = torch.from_numpy(mask).to(model.device, model.weights.dtype)
         model.load(weights, buffers)
         model.weights.mul_(kept)
     start = model.weights.clone()
     loss = descend(model, batches, rate, kept)
     gradient = (start - model.weights) / rate
-    return LocalRound(gradient.numpy(), mask, model.buffers.numpy().copy(), loss)
+    return LocalRound(gradient.cpu().numpy(), mask, model.on_host()[1], loss)

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -45,6 +45,20 @@ def counting(what: str, total: int, unit: str, plain: bool) -> Iterator[Callable
             print(f"{what}: {count} of {total} {unit}, {left:.0f} s left", file=sys.stderr)
 
     yield advance
+
+
+@contextmanager
+def reading(plain: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Show how far the reading of pictures is; yields what to call as (what, done, total)."""
+    with ExitStack() as stack:
+        advance: list[Callable[[], None]] = []
+
+        def show(what: str, done: int, total: int) -> None:
+            if not advance:
+                advance.append(stack.enter_context(counting("reading", total, what, plain)))
+            advance[0]()
+
+        yield show
 
 
 class RunView:

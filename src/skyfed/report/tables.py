@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from rich.console import Console
@@ -93,6 +94,40 @@ def summarise(folder: Path, algorithm: str) -> Summary | None:
         measured_seconds=total("measured_seconds"),
         wall_seconds=sum(row["seconds"] for row in rows),
     )
+
+
+def print_seeds(folders: list[Path], algorithms: list[str], title: str) -> None:
+    """Print one line an algorithm: mean and standard deviation over the seeds that have got somewhere."""
+    table = Table(title=title)
+    names = (
+        "algorithm|seeds|accuracy\n(test so far, %)|accuracy\n(whole test, %)|mean over\ntime (%)|forgetting\n(%)|"
+        "sent, measured\n(MB)|training,\nmeasured (s)"
+    )
+    for name in names.split("|"):
+        table.add_column(name, justify="left" if name == "algorithm" else "right")
+
+    def spread(values: list[float | None], factor: float) -> str:
+        known = [factor * value for value in values if value is not None]
+        if not known:
+            return "-"
+        return f"{mean(known):.1f} ± {stdev(known):.1f}" if len(known) > 1 else f"{known[0]:.1f}"
+
+    for algorithm in algorithms:
+        found = [one for folder in folders if (one := summarise(folder, algorithm))]
+        if not found:
+            continue
+        figures = [
+            spread([getattr(one, key) for one in found], 100)
+            for key in ("accuracy", "accuracy_full", "mean_accuracy", "forgetting")
+        ]
+        sent = ["-", "-"]
+        if not find_recipe(algorithm).central:
+            sent = [
+                spread([one.uplink_bytes for one in found], 1e-6),
+                spread([one.measured_seconds for one in found], 1),
+            ]
+        table.add_row(find_recipe(algorithm).title, str(len(found)), *figures, *sent)
+    console().print(table)
 
 
 def print_summary(folder: Path, algorithms: list[str], title: str) -> None:

@@ -8,13 +8,14 @@ import numpy as np
 
 from skyfed.config import Config
 from skyfed.errors import BadInputError
+from skyfed.files import storage_errors, write_whole
 from skyfed.flight.fleet import FleetPlan, load_fleet_plan
 from skyfed.flight.problem import Options
 from skyfed.flight.remote import pack_plan, plan_fleet, unpack_plan
 from skyfed.flight.verify import verify
 from skyfed.mission import Mission
 from skyfed.records import Plan
-from skyfed.runs.folder import RunFolder, storage_errors, write_whole
+from skyfed.runs.folder import RunFolder
 
 Done = Callable[[int, Plan], None]
 

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -16,35 +15,10 @@ from typing import Any
 from skyfed import __version__
 from skyfed.config import Config, config_from_tree, differences
 from skyfed.errors import BadInputError, StorageError
+from skyfed.files import drop_parts, is_part, storage_errors, write_whole
 
 FORMAT = 1  # of the folder; raised when an older version could not read it
 _PACKAGES = ("numpy", "scipy", "highspy", "cvxpy", "scikit-learn", "matplotlib")
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old one or the new one, never a part; survives a loss of power."""
-    with storage_errors(path):
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
-
-
-@contextlib.contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Turn an operating system's error into a StorageError that names the path."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"{error.filename or path}: {error.strerror or error}") from error
 
 
 class RunFolder:
@@ -70,6 +44,7 @@ class RunFolder:
                 )
             folder._take_lock()
         try:
+            drop_parts(path)
             folder._settle(config, command)
             yield folder
         finally:
@@ -122,7 +97,7 @@ class RunFolder:
 
 def _ours(name: str) -> bool:
     """Tell what a process that was killed while it settled in may have left."""
-    return name == ".lock" or name.startswith((".config.toml.", ".manifest.json."))
+    return name == ".lock" or is_part(name)
 
 
 def manifest(config: Config, command: Sequence[str]) -> dict[str, Any]:

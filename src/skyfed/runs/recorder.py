@@ -2,16 +2,17 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from skyfed.algorithms import find_recipe
 from skyfed.config import Config
+from skyfed.files import write_whole
 from skyfed.runs.checkpoint import drop_checkpoints, last_checkpoint, pack_model, save_checkpoint
-from skyfed.runs.folder import RunFolder, write_whole
+from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Row, Table
 from skyfed.sensing import Schedule
 from skyfed.simulate import Report, State
@@ -19,7 +20,7 @@ from skyfed.simulate import Report, State
 ROUNDS = {
     "round": "int", "accuracy": "float", "accuracy_full": "float", "loss": "float", "train_loss": "float",
     "test_size": "int", "train_size": "int", "eta": "float", "eta_local": "float", "seconds": "float",
-    "wire_bytes": "int", "dropped": "int", "forgetting": "float", "accuracy_class": "floats",
+    "wire_bytes": "int", "uploads": "int", "dropped": "int", "forgetting": "float", "accuracy_class": "floats",
 }  # fmt: skip
 UPLINK = {
     "round": "int", "vehicle": "int", "delta": "float", "kept": "int", "quantised": "bool", "paper_bits": "float",
@@ -85,8 +86,9 @@ class AlgorithmRecorder:
 
     def _complete(self, rounds: int) -> bool:
         """Tell whether both tables hold every round up to this one."""
-        tables = [self._rounds] if find_recipe(self._algorithm).central else [self._rounds, self._uplink]
-        return all({row["round"] for row in table.rows()} >= set(range(rounds)) for table in tables)
+        uploads = Counter(row["round"] for row in self._uplink.rows())
+        whole = {row["round"] for row in self._rounds.rows() if uploads[row["round"]] == row["uploads"]}
+        return whole >= set(range(rounds))
 
     def record(self, state: State, report: Report) -> None:
         """Keep a finished round."""
@@ -131,6 +133,7 @@ class AlgorithmRecorder:
             "eta_local": train.eta_local_at(t),
             "seconds": time.perf_counter() - self._clock,
             "wire_bytes": sum(len(upload.data) for upload in report.uploads),
+            "uploads": len(report.uploads),
             "dropped": len(report.dropped),
             "forgetting": self._forget(per_class),
             "accuracy_class": per_class,

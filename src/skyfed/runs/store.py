@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from skyfed.errors import BadInputError
-from skyfed.runs.folder import storage_errors, write_whole
+from skyfed.files import storage_errors, write_whole
 
 Row = dict[str, Any]
 

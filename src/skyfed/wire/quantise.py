@@ -100,7 +100,9 @@ def _norms(values: Singles, starts: Ints, norm: str) -> Singles:
 
 
 def _norm(values: Floats, norm: str) -> float:
-    return float(np.abs(values).max(initial=0.0) if norm == "linf" else np.sqrt(values @ values))
+    return float(
+        np.abs(values).max(initial=0.0) if norm == "linf" else np.sqrt(np.add.reduce(values * values))
+    )  # not BLAS: it sums by threads
 
 
 def _spread(factors: Singles, starts: Ints) -> Iterator[tuple[int, int, Singles]]:

@@ -1,9 +1,7 @@
 """Pictures on disk: one safetensors file a data set, written whole, its content hash checked when it is read."""
 
-import contextlib
 import hashlib
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from skyfed.errors import BadInputError, StorageError
+from skyfed.files import replacing, storage_errors
 
 Bytes = NDArray[np.uint8]
 _PARTS = ("train_images", "train_labels", "test_images", "test_labels")
@@ -53,21 +52,12 @@ def data_folder(configured: str | None = None) -> Path:
 
 def save_pictures(path: Path, pictures: Pictures) -> None:
     """Write the cache file so that it is there whole or not at all."""
-    try:
+    metadata = {"sha256": pictures.content_hash(), "names": "\n".join(pictures.names)}
+    with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(descriptor)
-        try:
-            metadata = {"sha256": pictures.content_hash(), "names": "\n".join(pictures.names)}
-            save_file({part: getattr(pictures, part) for part in _PARTS}, name, metadata)
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
-    except OSError as error:
-        raise StorageError(f"{error.filename or path}: {error.strerror or error}") from None
+    try:
+        with replacing(path) as part:
+            save_file({name: getattr(pictures, name) for name in _PARTS}, part, metadata)
     except SafetensorError as error:  # how the library words a full disk
         raise StorageError(f"{path}: {error}") from None
 

@@ -92,7 +92,8 @@ def _download(address: str, path: Path, progress: Progress) -> None:
     with answer:
         if answer.status != 206:
             have = 0
-        total = have + int(answer.headers.get("Content-Length", 0))
+        length = int(answer.headers.get("Content-Length", 0))
+        total = have + length if length else 0  # unknown
         with part.open("ab" if have else "wb") as file:
             while block := answer.read(1 << 18):
                 file.write(block)

@@ -1,0 +1,65 @@
+"""Writing that is whole or not at all, and storage errors that name the file."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from skyfed.errors import StorageError
+
+_PART = ".part"  # ends the name of a file that is being written
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn an operating system's error into a StorageError that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give the name of a file to write, which then takes the place of `path`.
+
+    Readers see the old file or the new one, never a part; so it is after a loss of power.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}{_PART}")
+    with storage_errors(path):
+        try:
+            yield part
+            _settle(part)
+            os.replace(part, path)
+            _settle(path.parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    with replacing(path) as part:
+        part.write_bytes(data)
+
+
+def drop_parts(folder: Path) -> None:
+    """Remove what killed processes left half written below a folder that nobody else writes to."""
+    with storage_errors(folder):
+        for part in folder.rglob(f".*{_PART}"):
+            part.unlink(missing_ok=True)
+
+
+def is_part(name: str) -> bool:
+    """Tell a file that was being written."""
+    return name.startswith(".") and name.endswith(_PART)
+
+
+def _settle(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
