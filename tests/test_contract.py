@@ -18,10 +18,10 @@ from skyfed.errors import BadInputError, SkyfedError
 from skyfed.learning.local import Batches
 from skyfed.records import Update
 from skyfed.sensing.datasets import load_data
+from skyfed.server import Aggregate
 from skyfed.simulate import Report, State, run
 from skyfed.vehicle import Upload, Vehicles
-from skyfed.wire import Expected, decode, paper_bits
-from skyfed.wire.codec import encode
+from skyfed.wire import Expected, decode, encode, paper_bits
 
 KNOWN = pictures()
 PLAN = fleet_plan()
@@ -66,16 +66,17 @@ def sent(memory: Memory) -> list[bytes]:
     return [upload.data for report in memory.reports for upload in report.uploads]
 
 
-def opened(vehicles: Vehicles, upload: Upload, t: int) -> Update:
-    layout = vehicles.layout
-    return decode(upload.data, Expected(t, upload.vehicle, layout.size, layout.starts, layout.buffers))
+Model = tuple[np.ndarray, np.ndarray]  # weights and buffers that a round started from
 
 
-def dense(vehicles: Vehicles, update: Update) -> np.ndarray:
+def opened(vehicles: Vehicles, upload: Upload, t: int, model: Model) -> Update:
+    expected = Expected(t, upload.vehicle, vehicles.common(*model), vehicles.settings.train.eta_local_at(t))
+    return decode(upload.data, expected)
+
+
+def dense(vehicles: Vehicles, update: Update, model: Model) -> np.ndarray:
     """The upload as the server takes it, in double precision."""
-    from skyfed.server import Aggregate
-
-    server = Aggregate(update.size, len(update.buffers), vehicles.layout.starts)
+    server = Aggregate(vehicles.common(*model))
     server.add(update, 1.0)
     return server._sum
 
@@ -182,7 +183,7 @@ def test_masked_entries_are_absent_and_count_as_zero(algorithm):
     state = vehicles.initial()
     for u in range(config.vehicles):
         upload = vehicles.train(algorithm, u, 1, *state)
-        update = opened(vehicles, upload, 1)
+        update = opened(vehicles, upload, 1, state)
         assert (update.mask is not None) == RECIPES[algorithm].prune
         if update.mask is None:
             assert upload.kept == update.kept == vehicles.layout.size
@@ -190,7 +191,7 @@ def test_masked_entries_are_absent_and_count_as_zero(algorithm):
         assert upload.kept == update.kept == int(update.mask.sum())
         assert (~update.mask).sum() == round(0.5 * vehicles.layout.kernels.sum())
         assert update.mask[~vehicles.layout.kernels].all()
-        assert not dense(vehicles, update)[~update.mask].any()
+        assert not dense(vehicles, update, state)[~update.mask].any()
 
 
 @every_pruning
@@ -198,14 +199,15 @@ def test_an_entry_that_every_vehicle_pruned_stays_as_it_was(algorithm):
     config = tiny_config("prune.delta=0.6")
     driver = inline(config)
     memory = run_all(config, algorithm, driver)
-    before = Vehicles(config, KNOWN, PLAN).initial()[0]
+    before = State(*Vehicles(config, KNOWN, PLAN).initial())
     checked = 0
     for state, report in zip(memory.states, memory.reports, strict=True):
-        masks = [opened(driver._vehicles, upload, report.round).mask for upload in report.uploads]
+        model = (before.weights, before.buffers)
+        masks = [opened(driver._vehicles, upload, report.round, model).mask for upload in report.uploads]
         nobody = ~np.logical_or.reduce(masks)
         checked += int(nobody.sum())
-        assert np.array_equal(state.weights[nobody], before[nobody])
-        before = state.weights
+        assert np.array_equal(state.weights[nobody], before.weights[nobody])
+        before = state
     assert checked > 100
 
 
@@ -217,8 +219,9 @@ def test_the_server_moves_by_the_mean_of_what_was_decoded(algorithm):
     vehicles = driver._vehicles
     start = State(*vehicles.initial())
     (after, *_), (report, *_) = (lambda m: (m.states, m.reports))(run_all(config, algorithm, driver, state=start))
-    updates = [opened(vehicles, upload, 0) for upload in report.uploads]
-    mean = sum(dense(vehicles, update) for update in updates) / 3
+    model = (start.weights, start.buffers)
+    updates = [opened(vehicles, upload, 0, model) for upload in report.uploads]
+    mean = sum(dense(vehicles, update, model) for update in updates) / 3
     assert (
         np.array_equal(after.weights, (start.weights - 0.1 * mean).astype(np.float32))
         or np.abs(after.weights - (start.weights - 0.1 * mean)).max() < 1e-7
@@ -237,7 +240,7 @@ def test_the_mean_upload_is_the_raw_one(algorithm, bucket):
     vehicles = Vehicles(config, KNOWN, PLAN)
     state = vehicles.initial()
     recipe = RECIPES[algorithm]
-    local = vehicles._train(recipe, 0, 1, *state, 0.3 if recipe.prune else 0.0)
+    local = vehicles.train_locally(recipe, 0, 1, *state, 0.3 if recipe.prune else 0.0)
     raw = local.gradient.astype(np.float64)
     draws = 600
     total, square, quantised = np.zeros_like(raw), np.zeros_like(raw), 0
@@ -245,7 +248,7 @@ def test_the_mean_upload_is_the_raw_one(algorithm, bucket):
         vehicles.settings = config.model_copy(update={"seed": seed})
         update = vehicles._update(recipe, 0, 1, local, 0.3 if recipe.prune else 0.0)
         quantised += update.quantised
-        seen = dense(vehicles, update)
+        seen = dense(vehicles, update, state)
         total += seen
         square += seen**2
     share = {"afl": 0.0, "afl-prune": 0.0, "afl-quant": 1.0, "2ceoafl": 0.7}.get(algorithm)
@@ -275,20 +278,20 @@ def test_the_bytes_decode_to_what_was_sent(algorithm, bucket):
     for t in range(config.rounds):
         for u in range(config.vehicles):
             upload = vehicles.train(algorithm, u, t, *state)
-            update = opened(vehicles, upload, t)
-            assert encode(update) == upload.data
+            update = opened(vehicles, upload, t, state)
+            assert encode(update, vehicles.common(*state)) == upload.data
             assert (update.round, update.vehicle) == (t, u)
             assert update.quantised == upload.quantised
-            assert upload.buffer_bytes == 4 * len(update.buffers) == 4 * vehicles.layout.buffers
+            assert 0 < upload.buffer_bytes <= 4 * len(update.buffers) == 4 * vehicles.layout.buffers
             recipe = RECIPES[algorithm]
-            local = vehicles._train(recipe, u, t, *state, upload.delta)
+            local = vehicles.train_locally(recipe, u, t, *state, upload.delta)
             raw = local.gradient if local.mask is None else local.gradient[local.mask]
             assert np.array_equal(update.buffers, local.buffers)
             if update.quantised:
-                step = np.abs(dense(vehicles, update) - local.gradient).max() / np.linalg.norm(raw)
+                step = np.abs(dense(vehicles, update, state) - local.gradient).max() / np.linalg.norm(raw)
                 assert step <= 1 / config.quantise.s * 1.0001
             else:
-                assert np.array_equal(update.values, raw)
+                assert np.array_equal(update.body.values, raw)
             expected = paper_bits(vehicles.layout.size, upload.delta, 3, raw=not update.quantised)
             assert upload.paper_bits == expected
 
@@ -333,7 +336,7 @@ def test_the_two_algorithms_that_prune_have_the_same_ratios_and_masks():
             one, other = (vehicles.train(name, u, t, *state) for name in ("afl-prune", "2ceoafl"))
             assert one.delta == other.delta
             assert 0.05 <= one.delta < 0.7
-            assert np.array_equal(opened(vehicles, one, t).mask, opened(vehicles, other, t).mask)
+            assert np.array_equal(opened(vehicles, one, t, state).mask, opened(vehicles, other, t, state).mask)
             assert one.local_rounds == pytest.approx(1 + 3 * (1 - one.delta))
 
 
@@ -396,8 +399,9 @@ def test_a_vehicle_whose_bytes_are_damaged_is_left_out_and_named(algorithm):
     start = State(*driver._vehicles.initial())
     memory = run_all(config, algorithm, noisy, state=start)
     assert all(list(report.dropped) == [1] for report in memory.reports)
-    others = [opened(driver._vehicles, upload, 0) for upload in memory.reports[0].uploads if upload.vehicle != 1]
-    mean = sum(dense(driver._vehicles, update) for update in others) / 2
+    model = (start.weights, start.buffers)
+    others = [opened(driver._vehicles, upload, 0, model) for upload in memory.reports[0].uploads if upload.vehicle != 1]
+    mean = sum(dense(driver._vehicles, update, model) for update in others) / 2
     assert np.abs(memory.states[0].weights - (start.weights - 0.1 * mean)).max() < 1e-7
 
 

@@ -9,9 +9,14 @@ from hypothesis.extra import numpy as arrays
 from learning_cases import fleet_plan, pictures, tiny_config
 from skyfed.config import load_config
 from skyfed.errors import BadInputError
+from skyfed.learning.flat import runs_of
 from skyfed.learning.prune import draw_delta, magnitude_mask
 from skyfed.learning.settings import PruneSettings
 from skyfed.vehicle import Vehicles
+
+
+def mask_of(weights: np.ndarray, delta: float, scope: np.ndarray | None = None) -> np.ndarray:
+    return magnitude_mask(weights, delta, None if scope is None else runs_of(scope))[0]
 
 
 def by_sorting(weights: np.ndarray, delta: float, scope: np.ndarray | None) -> np.ndarray:
@@ -28,12 +33,12 @@ def by_sorting(weights: np.ndarray, delta: float, scope: np.ndarray | None) -> n
 
 def test_the_smallest_magnitudes_go():
     weights = np.array([0.3, -0.1, 0.2, -0.5, 0.05], np.float32)
-    assert magnitude_mask(weights, 0.4).tolist() == [True, False, True, True, False]
+    assert mask_of(weights, 0.4).tolist() == [True, False, True, True, False]
 
 
 def test_one_threshold_for_all_entries_not_one_a_tensor():
     weights = np.concatenate([np.full(50, 0.01), np.full(50, 1.0)]).astype(np.float32)
-    assert magnitude_mask(weights, 0.5).tolist() == [False] * 50 + [True] * 50
+    assert mask_of(weights, 0.5).tolist() == [False] * 50 + [True] * 50
 
 
 @pytest.mark.parametrize(
@@ -44,35 +49,35 @@ def test_one_threshold_for_all_entries_not_one_a_tensor():
 def test_exactly_the_rounded_number_goes(delta, n, gone, kind):
     rng = np.random.default_rng(0)
     weights = {"spread": rng.normal(size=n), "all equal": np.full(n, -2.5), "all zero": np.zeros(n)}[kind]
-    assert (~magnitude_mask(weights.astype(np.float32), delta)).sum() == gone
+    assert (~mask_of(weights.astype(np.float32), delta)).sum() == gone
 
 
 def test_ties_at_the_threshold_go_by_index():
     weights = np.array([1, -1, 0.5, 1, 2, -1, 1], np.float32)
-    assert magnitude_mask(weights, 3 / 7).tolist() == [False, False, False, True, True, True, True]
+    assert mask_of(weights, 3 / 7).tolist() == [False, False, False, True, True, True, True]
 
 
 def test_zeros_of_both_signs_are_equal():
     weights = np.array([-0.0, 0.0, 1e-30, -0.0, 5], np.float32)
-    assert magnitude_mask(weights, 0.4).tolist() == [False, False, True, True, True]
+    assert mask_of(weights, 0.4).tolist() == [False, False, True, True, True]
 
 
 def test_entries_out_of_scope_are_never_pruned_and_never_counted():
     weights = np.array([0.0, 0.001, 3, 4, 5, 6], np.float32)
     scope = np.array([False, False, True, True, True, True])
-    assert magnitude_mask(weights, 0.5, scope).tolist() == [True, True, False, False, True, True]
-    assert magnitude_mask(weights, 0.9, np.zeros(6, bool)).all()
+    assert mask_of(weights, 0.5, scope).tolist() == [True, True, False, False, True, True]
+    assert mask_of(weights, 0.9, np.zeros(6, bool)).all()
 
 
 def test_a_scope_of_everything_is_no_scope():
     weights = np.random.default_rng(0).normal(size=99)
-    assert np.array_equal(magnitude_mask(weights, 0.6), magnitude_mask(weights, 0.6, np.ones(99, bool)))
+    assert np.array_equal(mask_of(weights, 0.6), mask_of(weights, 0.6, np.ones(99, bool)))
 
 
 def test_the_weights_are_left_alone():
     weights = np.random.default_rng(0).normal(size=99)
     before = weights.copy()
-    magnitude_mask(weights, 0.6)
+    mask_of(weights, 0.6)
     assert np.array_equal(weights, before)
 
 
@@ -84,14 +89,32 @@ SOME = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, -1e-45, 3e38]) | st.fl
 def test_selection_equals_sorting(data, n, delta):
     weights = data.draw(arrays.arrays(np.float32, n, elements=SOME))
     scope = data.draw(st.none() | arrays.arrays(bool, n))
-    assert np.array_equal(magnitude_mask(weights, delta, scope), by_sorting(weights, delta, scope))
+    assert np.array_equal(mask_of(weights, delta, scope), by_sorting(weights, delta, scope))
 
 
 def test_a_large_vector_equals_sorting():
     weights = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
     weights[::3] = np.float32(0.25)
     for delta in (0.05, 0.4, 0.7):
-        assert np.array_equal(magnitude_mask(weights, delta), by_sorting(weights, delta, None))
+        assert np.array_equal(mask_of(weights, delta), by_sorting(weights, delta, None))
+
+
+@pytest.mark.parametrize("kind", ["normal", "sorted", "few values", "striped"])
+def test_a_vector_large_enough_to_be_sampled_equals_partition(kind):
+    rng = np.random.default_rng(1)
+    weights = rng.normal(size=400_000).astype(np.float32)
+    if kind == "sorted":
+        weights.sort()
+    elif kind == "few values":
+        weights = np.round(weights)
+    elif kind == "striped":  # what every twelfth entry shows is not what the others are
+        weights[::12] *= 1000
+    for delta in (1e-5, 0.05, 0.4, 0.7, 0.99999):
+        gone = round(delta * len(weights))
+        mask, threshold = magnitude_mask(weights, delta)
+        assert (~mask).sum() == gone
+        assert threshold == np.partition(np.abs(weights), gone - 1)[gone - 1]
+        assert np.abs(weights[~mask]).max() <= threshold <= np.abs(weights[mask]).min()
 
 
 # ratios

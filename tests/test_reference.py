@@ -22,7 +22,7 @@ from skyfed.learning.models import build_model
 from skyfed.rng import stream
 from skyfed.sensing.datasets import Pictures
 from skyfed.server import Aggregate
-from skyfed.vehicle import Vehicles
+from skyfed.vehicle import Vehicles, common_of
 from skyfed.wire import Expected, decode
 
 ROUND = 1  # not 0, so that schedules and streams have something to tell apart
@@ -52,7 +52,12 @@ class Case:
 
     @property
     def weights(self) -> np.ndarray:
-        return flat(self.module)
+        return flat(self.module)[self.places]
+
+    @property
+    def places(self) -> np.ndarray:
+        """For every entry of skyfed's flat vector its place among the parameters laid out one after the other."""
+        return self.vehicles.layout.plain_places()
 
     @property
     def buffers(self) -> np.ndarray:
@@ -149,16 +154,18 @@ def reference_training(case: Case, algorithm: str, vehicle: int, t: int = ROUND)
     start = flat(ticket).copy()
     sgd(ticket, batches("batches", train.kappa), rate, masks)
     mask = None if masks is None else np.concatenate([m.numpy().reshape(-1) for m in masks]).astype(bool)
-    return Trained((start - flat(ticket)) / rate, mask, flat_buffers(ticket), delta)
+    d, mask = ((start - flat(ticket)) / rate)[case.places], None if mask is None else mask[case.places]
+    return Trained(d, mask, flat_buffers(ticket), delta)
 
 
 def reference_quantised(values: np.ndarray, s: int, bucket: int, rng: np.random.Generator) -> np.ndarray:
-    """Eq. 12: norm * sign * (l or l + 1) / s in buckets of so many entries."""
+    """Eq. 12: norm * sign * (l or l + 1) / s in buckets of so many entries; norms have eight bits, rounded up."""
     uniform = rng.random(len(values), np.float32).astype(np.float64)
     sent = np.zeros(len(values))
     for first in range(0, len(values), bucket):
         part = values[first : first + bucket]
-        norm = np.linalg.norm(part)
+        digits, power = np.frexp(np.linalg.norm(part))
+        norm = np.ldexp(np.ceil(digits * 256) / 256, power)
         if norm == 0:
             continue
         place = np.abs(part) / norm * s
@@ -174,7 +181,13 @@ def reference_round(case: Case, algorithm: str) -> tuple[np.ndarray, np.ndarray]
     total, buffers = np.zeros_like(case.weights), np.zeros_like(case.buffers)
     for u in range(config.vehicles):
         trained = reference_training(case, algorithm, u)
-        kept = np.ones(len(total), bool) if trained.mask is None else trained.mask
+        kept = np.ones(len(total), bool) if trained.mask is None else trained.mask.copy()
+        if case.vehicles.layout.live is not None:  # entries that can have no gradient do not travel
+            dead = np.ones(len(total), bool)
+            for run in case.vehicles.layout.live:
+                dead[run] = False
+            assert not trained.d[dead].any()
+            kept[dead] = False
         rng = stream(config.seed, "quantise", ROUND, u)
         raw = rng.random() < RECIPES[algorithm][1](trained.delta)
         sent = trained.d[kept]
@@ -227,8 +240,8 @@ def skyfed_training(case: Case, algorithm: str, vehicle: int) -> Trained:
     """The same by skyfed's train_locally in double precision."""
     config = case.config
     train = config.train
-    model = FlatModel(build_model(config.model, 4, 16, 99), torch.float64)
-    batches = Batches(case.pictures, torch.float64)
+    model = FlatModel(build_model(config.model, 4, 16, 99), torch.float64, side=16, wide=True)
+    batches = Batches(case.pictures, torch.float64, wide=True)
     samples = case.vehicles.schedule.train_set(vehicle, ROUND)
     prunes = RECIPES[algorithm][0]
     delta = float(stream(config.seed, "delta", ROUND, vehicle).uniform(0.05, 0.7)) if prunes else 0.0
@@ -237,7 +250,7 @@ def skyfed_training(case: Case, algorithm: str, vehicle: int) -> Trained:
         rng = stream(config.seed, purpose, ROUND, vehicle)
         return batches.draw(samples, train.batch_size, rounds * train.batches_per_round, rng)
 
-    scope = model.layout.kernels if config.prune.scope == "kernels" else None
+    scope = model.layout.kernel_runs if config.prune.scope == "kernels" else None
     found = train_locally(
         model, torch.from_numpy(case.weights), torch.from_numpy(case.buffers),
         draw("dense batches", train.rho) if prunes else None, draw("batches", train.kappa),
@@ -253,8 +266,10 @@ def skyfed_training(case: Case, algorithm: str, vehicle: int) -> Trained:
 def test_d_mask_and_buffers_equal_the_reference(case, algorithm):
     ours, plain = skyfed_training(case, algorithm, 1), reference_training(case, algorithm, 1)
     assert (ours.mask is None) == (plain.mask is None)
+    live = case.vehicles.layout.of_live
+    plain.d = live(plain.d)
     if plain.mask is not None:
-        assert np.array_equal(ours.mask, plain.mask)
+        assert np.array_equal(ours.mask, live(plain.mask))
         assert 0 < (~plain.mask).sum() < len(plain.mask)
         assert not ours.d[~ours.mask].any()
     assert ours.d.dtype == np.float64
@@ -268,20 +283,22 @@ def test_d_mask_and_buffers_equal_the_reference(case, algorithm):
 def test_weights_and_buffers_after_a_round_equal_the_reference(case, algorithm):
     vehicles, config = case.vehicles, case.config
     layout = vehicles.layout
-    server = Aggregate(layout.size, layout.buffers, layout.starts)
+    common = common_of(config, layout, case.weights, case.buffers)
+    server = Aggregate(common, live=layout.live)
     kinds = set()
     for u in range(config.vehicles):
         upload = vehicles.train(algorithm, u, ROUND, case.weights, case.buffers)
-        update = decode(upload.data, Expected(ROUND, u, layout.size, layout.starts, layout.buffers))
+        update = decode(upload.data, Expected(ROUND, u, common))
         server.add(update, 1.0)
         kinds.add(update.quantised)
         trained = reference_training(case, algorithm, u)
         assert upload.delta == trained.delta
         if update.mask is not None:
-            assert np.array_equal(update.mask, trained.mask)
+            assert np.array_equal(update.mask, layout.of_live(trained.mask))
         if not update.quantised:
-            sent = trained.d if trained.mask is None else trained.d[trained.mask]
-            assert np.abs(update.values - sent).max() <= 1e-7 * np.abs(sent).max()
+            sent = layout.of_live(trained.d)
+            sent = sent if update.mask is None else sent[update.mask]
+            assert np.abs(update.body.values - sent).max() <= 1e-7 * np.abs(sent).max()
     weights, buffers = server.step(case.weights, config.train.eta_at(ROUND))
     plain_weights, plain_buffers = reference_round(case, algorithm)
     assert np.abs(weights - plain_weights).max() <= 1e-6 * max(1, np.abs(plain_weights).max())
@@ -311,7 +328,7 @@ def test_the_genie_equals_the_reference(model, steps, count):
     rng = stream(config.seed, "genie batches", ROUND)
     sgd(module, minibatches(case.pictures, samples, config.train.batch_size, count, rng), eta * 0.9**ROUND)
     weights, buffers, loss = case.vehicles.genie(ROUND, case.weights, case.buffers)
-    assert np.abs(weights - flat(module)).max() <= 1e-9 * np.abs(weights).max()
+    assert np.abs(weights - flat(module)[case.places]).max() <= 1e-9 * np.abs(weights).max()
     assert np.abs(weights - case.weights).max() > 1e-4
     assert buffers == pytest.approx(flat_buffers(module), rel=1e-8)
     assert np.isfinite(loss)
@@ -323,8 +340,8 @@ def test_the_genie_equals_the_reference(model, steps, count):
 @pytest.fixture
 def parts() -> tuple[Case, FlatModel, Batches, np.ndarray]:
     case = make_case("cnn")
-    model = FlatModel(build_model(case.config.model, 4, 16, 99), torch.float64)
-    return case, model, Batches(case.pictures, torch.float64), case.vehicles.schedule.train_set(0, 0)
+    model = FlatModel(build_model(case.config.model, 4, 16, 99), torch.float64, side=16, wide=True)
+    return case, model, Batches(case.pictures, torch.float64, wide=True), case.vehicles.schedule.train_set(0, 0)
 
 
 def test_training_starts_again_from_the_received_weights_and_buffers_under_the_mask(parts):

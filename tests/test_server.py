@@ -1,27 +1,30 @@
 """The ground station: Eq. 13 by hand, masks, weights of the vehicles, who is present, buffers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learning_cases import raw_update, tiny_config
+from learning_cases import common, raw_update, tiny_config
 from skyfed.config import load_config
 from skyfed.errors import BadInputError
-from skyfed.records import Update
-from skyfed.server import Aggregate, ServerSettings, alphas
+from skyfed.records import Quantised, Update
+from skyfed.server import Aggregate, ServerSettings, alphas, broadcast_bytes
+from skyfed.wire import Common, DecodeError, encode_model
 
-STARTS = np.array([0, 2, 3])
+STARTS = [0, 2, 3]
 
 
 def aggregate(size: int = 3, buffers: int = 0) -> Aggregate:
-    return Aggregate(size, buffers, STARTS)
+    return Aggregate(common(size, buffers, STARTS if size == 3 else ()))
 
 
 def quantised(levels: list[int], norms: list[float], s: int, bucket: int, mask: np.ndarray | None = None) -> Update:
     size = len(levels) if mask is None else len(mask)
-    scales = np.array(norms, np.float32)
-    return Update(0, 0, size, mask, None, np.array(levels, np.int8), scales, s, bucket, np.empty(0, np.float32))
+    body = Quantised("qsgd", np.array(levels, np.int8), np.array(norms, np.float32), s, bucket)
+    return Update(0, 0, size, mask, body, np.empty(0, np.float32))
 
 
 # Eq. 13
@@ -100,7 +103,7 @@ def test_the_sum_is_kept_in_double_precision():
 def test_the_step_is_the_double_sum_in_the_order_of_the_vehicles(seed, vehicles):
     rng = np.random.default_rng(seed)
     size = 17
-    server = Aggregate(size, 3, np.array([0, size]))
+    server = Aggregate(common(size, 3))
     total, moved, kept = 0.0, np.zeros(size), np.zeros(3)
     for _ in range(vehicles):
         mask = rng.random(size) < 0.6 if rng.random() < 0.5 else None
@@ -142,3 +145,37 @@ def test_weights_that_cannot_be_are_refused_before_anything_is_trained(alpha):
     assert "server.alpha" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert tiny_config("server.alpha=[0.0, 1.0, 2]").server.alpha == [0.0, 1.0, 2.0]
+
+
+def test_a_second_upload_of_a_vehicle_is_refused():
+    server = aggregate()
+    server.add(raw_update(np.ones(3), vehicle=4), 1.0)
+    with pytest.raises(DecodeError, match="vehicle 4 has already sent"):
+        server.add(raw_update(np.ones(3), vehicle=4), 1.0)
+    server.add(raw_update(np.ones(3), vehicle=5), 1.0)
+
+
+def test_long_uploads_are_clipped_and_short_ones_are_not():
+    server = Aggregate(common(2), clip=5.0)
+    server.add(raw_update(np.array([30.0, 40.0])), 1.0)
+    server.add(raw_update(np.array([0.0, 1.0]), vehicle=1), 1.0)
+    assert server.step(np.zeros(2, np.float32), 2.0)[0] == pytest.approx([-3.0, -5.0])
+
+
+def test_entries_that_do_not_travel_stay():
+    server = Aggregate(common(2), live=(slice(1, 2), slice(3, 4)))
+    server.add(raw_update(np.array([1.0, 2.0])), 1.0)
+    assert server.step(np.ones(4, np.float32), 1.0)[0].tolist() == [1.0, 0.0, 1.0, -1.0]
+
+
+def test_the_broadcast_is_a_difference_for_those_who_had_the_last_model():
+    rng = np.random.default_rng(0)
+    last = Common(rng.normal(size=5000).astype(np.float32), np.zeros(0, np.float32), np.array([0, 5000]))
+    model = replace(last, weights=last.weights * np.float32(1.0001))
+    dense, less = len(encode_model(3, model, None)), len(encode_model(3, model, last))
+    assert less < 0.6 * dense
+    settings = ServerSettings()
+    assert broadcast_bytes(settings, 3, model, last, [0, 1, 2], [0, 1]) == 2 * less
+    assert broadcast_bytes(settings, 3, model, last, [0], [0, 1, 2]) == less + 2 * dense
+    assert broadcast_bytes(settings, 3, model, last, [0], []) == 0
+    assert broadcast_bytes(ServerSettings(downlink="dense"), 3, model, last, [0, 1], [0, 1]) == 2 * dense

@@ -288,6 +288,50 @@ def bench_planner(
         print_rows(f"Flight planner, {seeds} seeds", rows)
 
 
+@bench.command("wire")
+def bench_wire(
+    as_json: Json = False,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of training before the measured one.")] = 10,
+    repeats: Annotated[int, typer.Option(min=1, help="Times are medians of so many.")] = 9,
+) -> None:
+    """Measure sizes, speed and variance of messages made from real training on CIFAR-10 (about 3 minutes)."""
+    from skyfed.bench.row import print_rows, to_json
+    from skyfed.bench.wire import bench_wire as measure
+
+    rows = measure(rounds, repeats, lambda what: print(f"bench: {what}", file=sys.stderr))
+    if as_json:
+        print(to_json(rows))
+    else:
+        print_rows(f"Wire, d from round {rounds}", rows)
+
+
+@bench.command("engine")
+def bench_engine(
+    as_json: Json = False,
+    pairs: Annotated[int, typer.Option(min=5, help="Interleaved pairs of each ratio.")] = 7,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw measured time over delta into this file (PNG and PDF).")
+    ] = None,
+) -> None:
+    """Measure training, testing and pruning against plain PyTorch and the paper's law (about 5 minutes)."""
+    from skyfed.bench.engine import bench_engine as measure
+    from skyfed.bench.row import print_rows, to_json
+
+    rows, law = measure(pairs, lambda what: print(f"bench: {what}", file=sys.stderr))
+    if figure is not None:
+        from skyfed.report.curves import draw_law
+        from skyfed.report.figures import save
+
+        save(
+            draw_law(law.deltas, law.modelled, {"single weights": law.weight, "channels": law.channel}),
+            figure.with_suffix(""),
+        )
+    if as_json:
+        print(to_json(rows))
+    else:
+        print_rows(f"Engine, {pairs} pairs", rows)
+
+
 def _workers(configured: int) -> int:
     return configured or os.cpu_count() or 1
 

@@ -10,6 +10,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 Singles = NDArray[np.float32]
+Levels = NDArray[np.int8]
 
 IDLE = -1  # association of a round in which a vehicle is over no disc
 
@@ -48,35 +49,69 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Raw:
+    """Entries of d as they are.
+
+    values   (n,) entries of d under the mask                                  d_u^t
+    trained  (n,) weights after training, of which (start - trained) / rate are the values bit for bit; None if unknown
+    rate     local learning rate                                               tilde eta^t
+    """
+
+    values: Singles
+    trained: Singles | None = None
+    rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Entries of d as levels.
+
+    scheme  the quantiser      s  levels above zero      bucket  entries a bucket: 0 all, -1 one a tensor, n
+    levels  signed levels -s..s                                                sign(d) * xi * s
+    norms   (b,) one norm a bucket                                             ||d||
+    seed    what both sides draw shared randomness from; 0 where there is none
+    """
+
+    scheme: str
+    levels: Levels
+    norms: Singles
+    s: int
+    bucket: int
+    seed: int = 0
+
+
+@dataclass(frozen=True)
 class Update:
     """What one vehicle sends in one round: its accumulated gradient d, raw or quantised, and its buffers.
 
-    size     p, entries of the model
-    mask     (p,) which entries were trained, None when all were             m_u^t
-    values   (n,) raw entries of d under the mask, None when quantised        d_u^t
-    levels   (n,) signed levels -s..s, None when raw                          sign(d) * xi * s
-    norms    (k,) one norm a bucket                                           ||d||
-    s        levels above zero                bucket  entries a bucket: 0 all, -1 one a tensor, n
-    buffers  (b,) running means and variances after training
+    size       entries of the vector that is sent; p but for weights that can never have a gradient
+    mask       (size,) which entries were trained, None when all were          m_u^t
+    buffers    (b,) running means and variances after training
+    threshold  magnitude below which entries were pruned: helps to send the mask; NaN if unknown
+    channels   kept channels, where whole channels were pruned
+    coder      how levels are packed
+    forms      how the parts were packed in the message this was read from; None lets the sender choose the shortest
+    length     largest l2 norm the message allows for d; None where it has not been sent yet
     """
 
     round: int
     vehicle: int
     size: int
     mask: Bools | None
-    values: Singles | None
-    levels: NDArray[np.int8] | None
-    norms: Singles | None
-    s: int
-    bucket: int
+    body: Raw | Quantised
     buffers: Singles
+    threshold: float = float("nan")
+    channels: Bools | None = None
+    coder: str = "range"
+    forms: tuple[int, int, int, int] | None = None
+    length: float | None = None
 
     @property
     def kept(self) -> int:
         """Number of entries sent."""
-        return self.size if self.mask is None else int(self.mask.sum())
+        return self.size if self.mask is None else int(np.count_nonzero(self.mask))
 
     @property
     def quantised(self) -> bool:
         """Whether levels are sent instead of values."""
-        return self.levels is not None
+        return isinstance(self.body, Quantised)

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from skyfed.records import Floats, Ints, Singles, Update
-from skyfed.wire import bucket_starts, dequantise
+from skyfed.wire import Common, DecodeError, encode_model, entries
 
 
 class ServerSettings(BaseModel):
@@ -14,6 +14,12 @@ class ServerSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    downlink: Literal["difference", "dense"] = Field(
+        "difference", description="how the model is sent down: its difference from the last one, or whole"
+    )
+    clip: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="largest l2 norm of an upload; longer ones are scaled down to it"
+    )
     alpha: Literal["uniform", "data"] | list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
         "uniform", description="weights of the vehicles: uniform, by data size, or one number a vehicle"
     )
@@ -22,25 +28,37 @@ class ServerSettings(BaseModel):
 class Aggregate:
     """Sums uploads in float64 in the order they are added; weights are rescaled to whoever was added."""
 
-    def __init__(self, size: int, buffers: int, starts: Ints) -> None:
-        self._sum = np.zeros(size)
-        self._buffers = np.zeros(buffers)
-        self._starts = starts
+    def __init__(self, common: Common, clip: float | None = None, live: tuple[slice, ...] | None = None) -> None:
+        """Start from nothing; `common` is what the uploads were made from, `live` the runs of w they are."""
+        self._common, self._clip, self._live = common, clip, live
+        self._sum = np.zeros(common.size)
+        self._buffers = np.zeros(len(common.buffers))
+        self._seen: set[int] = set()
         self.total = 0.0
 
     def add(self, update: Update, weight: float) -> None:
-        """Add one vehicle's upload."""
-        entries = _entries(update, self._starts)
+        """Add one vehicle's upload; a second one of the same vehicle is refused with a DecodeError."""
+        if update.vehicle in self._seen:
+            raise DecodeError(f"vehicle {update.vehicle} has already sent an upload in this round")
+        self._seen.add(update.vehicle)
+        wide = entries(update, self._common).astype(np.float64)
+        if self._clip is not None:
+            wide *= min(1.0, self._clip / max(float(np.sqrt(np.add.reduce(wide * wide))), 1e-300))
+        wide *= weight
         if update.mask is None:
-            self._sum += weight * entries.astype(np.float64)
+            self._sum += wide
         else:
-            self._sum[update.mask] += weight * entries.astype(np.float64)
+            self._sum[update.mask] += wide
         self._buffers += weight * update.buffers.astype(np.float64)
         self.total += weight
 
     def step(self, weights: Singles, eta: float) -> tuple[Singles, Singles]:
         """Return w - eta * sum_u alpha_u Pi_u and the averaged buffers (Eq. 13)."""
-        moved = weights.astype(np.float64) - (eta / self.total) * self._sum
+        moved = weights.astype(np.float64)
+        down, done = (eta / self.total) * self._sum, 0
+        for run in self._live or (slice(0, len(moved)),):
+            moved[run] -= down[done : done + run.stop - run.start]
+            done += run.stop - run.start
         return moved.astype(np.float32), (self._buffers / self.total).astype(np.float32)
 
 
@@ -53,10 +71,11 @@ def alphas(settings: ServerSettings, vehicles: int, sizes: Ints) -> Floats:
     return np.asarray(settings.alpha, np.float64)
 
 
-def _entries(update: Update, starts: Ints) -> Singles:
-    if update.values is not None:
-        return update.values
-    assert update.levels is not None
-    assert update.norms is not None
-    buckets = bucket_starts(len(update.levels), update.bucket, starts, update.mask)
-    return dequantise(update.levels, update.norms, buckets, update.s)
+def broadcast_bytes(
+    settings: ServerSettings, t: int, model: Common, last: Common, had: list[int], following: list[int]
+) -> int:
+    """Return the bytes that bring the model of round t to its vehicles; those that had the last get the difference."""
+    known = len(set(had) & set(following)) if settings.downlink == "difference" else 0
+    others = len(following) - known
+    difference = len(encode_model(t, model, last)) if known else 0
+    return known * difference + others * (len(encode_model(t, model, None)) if others else 0)

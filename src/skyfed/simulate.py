@@ -20,8 +20,8 @@ from skyfed.learning.flat import Layout
 from skyfed.records import Floats, Singles
 from skyfed.sensing import Schedule
 from skyfed.sensing.datasets import Pictures
-from skyfed.server import Aggregate, alphas
-from skyfed.vehicle import Experiment, Upload
+from skyfed.server import Aggregate, alphas, broadcast_bytes
+from skyfed.vehicle import Experiment, Upload, common_of
 from skyfed.wire import DecodeError, Expected, decode
 
 
@@ -35,11 +35,15 @@ class State:
 
 @dataclass(frozen=True)
 class Report:
-    """What happened in a round: the uploads, who was left out and why, and the scores where the model was tested."""
+    """What happened in a round: the uploads, who was left out and why, and the scores where the model was tested.
+
+    downlink_bytes  of the new model on its way to the vehicles of the next round, all together
+    """
 
     round: int
     uploads: list[Upload] = field(default_factory=list)
     dropped: dict[int, str] = field(default_factory=dict)
+    downlink_bytes: int = 0
     train_loss: float = float("nan")
     accuracy: float = float("nan")
     accuracy_full: float = float("nan")
@@ -92,31 +96,32 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
     sizes = np.array([len(driver.schedule.train_set(u, t)) for u in range(settings.vehicles)])
     weights = alphas(settings.server, settings.vehicles, sizes)
     layout = driver.layout
-    aggregate = Aggregate(layout.size, layout.buffers, layout.starts)
-    there = present(settings.faults, settings.seed, t, settings.vehicles)
-    if not there:
-        return state, report
+    common = common_of(settings, layout, state.weights, state.buffers)
+    aggregate = Aggregate(common, settings.server.clip, layout.live)
+    there, following = (present(settings.faults, settings.seed, k, settings.vehicles) for k in (t, t + 1))
     for upload in driver.train(algorithm, t, state, there):
         report.uploads.append(upload)
         if not upload.data:
             report.dropped[upload.vehicle] = "training diverged (loss or weights not finite)"
             continue
         try:
-            update = decode(upload.data, Expected(t, upload.vehicle, layout.size, layout.starts, layout.buffers))
+            update = decode(upload.data, Expected(t, upload.vehicle, common, settings.train.eta_local_at(t)))
+            aggregate.add(update, float(weights[upload.vehicle]))
         except DecodeError as error:
             report.dropped[upload.vehicle] = str(error)
-            continue
-        aggregate.add(update, float(weights[upload.vehicle]))
-    if len(report.dropped) == len(there):
+    if there and len(report.dropped) == len(there):
         raise DivergedError(
             f"{algorithm} stops at round {t}: no vehicle's upload is of use ({report.dropped[there[0]]}); a smaller "
             "train.eta or eta_local or smaller quantisation buckets are the likely remedies"
         )
-    loss = float(np.mean([upload.loss for upload in report.uploads if upload.vehicle not in report.dropped]))
-    report = replace(report, train_loss=loss)
-    if aggregate.total == 0:  # only vehicles without weight took part
-        return state, report
-    return State(*aggregate.step(state.weights, settings.train.eta_at(t))), report
+    if aggregate.total > 0:  # somebody with a weight took part
+        state = State(*aggregate.step(state.weights, settings.train.eta_at(t)))
+    losses = [upload.loss for upload in report.uploads if upload.vehicle not in report.dropped]
+    sent = 0
+    if t + 1 < settings.rounds:
+        model = common_of(settings, layout, state.weights, state.buffers)
+        sent = broadcast_bytes(settings.server, t + 1, model, common, there, following)
+    return state, replace(report, train_loss=float(np.mean(losses)) if losses else float("nan"), downlink_bytes=sent)
 
 
 def genie_round(t: int, driver: Driver, state: State) -> tuple[State, Report]:

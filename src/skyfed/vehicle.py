@@ -15,18 +15,20 @@ from skyfed.cost import CostSettings, local_rounds
 from skyfed.errors import BadInputError
 from skyfed.faults import FaultSettings
 from skyfed.flight.fleet import FleetPlan
+from skyfed.learning.channels import ChannelPruner
 from skyfed.learning.evaluate import Scores, evaluate
-from skyfed.learning.flat import FlatModel, usable_device
+from skyfed.learning.flat import FlatModel, Layout, usable_device
+from skyfed.learning.infer import Forward, forward_of
 from skyfed.learning.local import Batches, LocalRound, descend, train_locally
-from skyfed.learning.models import build_model
+from skyfed.learning.models import build_model, is_known
 from skyfed.learning.prune import draw_delta
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
-from skyfed.records import Singles, Update
+from skyfed.records import Quantised, Raw, Singles, Update
 from skyfed.rng import stream
 from skyfed.sensing import Flight, Schedule, SensingSettings, grow
 from skyfed.sensing.datasets import Pictures
 from skyfed.server import ServerSettings
-from skyfed.wire import QuantiseSettings, bucket_starts, encode, paper_bits, quantise
+from skyfed.wire import Channels, Common, QuantiseSettings, bucket_starts, encode, paper_bits, quantiser, read_header
 
 
 class Experiment(Protocol):
@@ -66,6 +68,7 @@ class Upload:
 
     data             the message; empty where training diverged
     delta, kept      pruning ratio drawn, entries realised       quantised  whether levels were sent
+    kept_live        of the entries that can have a gradient
     paper_bits       by the paper's formula (modelled)           buffer_bytes  of the message, for batch-norm buffers
     loss             mean training loss                          seconds, cpu  measured: prune, train, encode
     local_rounds     dense local rounds the work amounts to by the paper's law (modelled)
@@ -75,6 +78,7 @@ class Upload:
     data: bytes
     delta: float
     kept: int
+    kept_live: int
     quantised: bool
     paper_bits: float
     buffer_bytes: int
@@ -99,17 +103,25 @@ class Vehicles:
         self.settings, self.pictures = settings, pictures
         self.schedule = schedule_of(settings, pictures, plan)
         side = pictures.train_images.shape[-1]
-        self.model = FlatModel(
-            build_model(settings.model, pictures.classes, side, settings.seed), dtype, usable_device(settings.device)
-        )
+        module = build_model(settings.model, pictures.classes, side, settings.seed)
+        own = not is_known(settings.model)
+        self.model = FlatModel(module, dtype, usable_device(settings.device), side, not own, probe=own)
         self.layout = self.model.layout
-        self._batches = Batches(pictures, dtype, self.model.device)
+        self._batches = Batches(pictures, dtype, self.model.device, self.model.wide)
         bare = [u for u in range(settings.vehicles) if not len(self.schedule.train_set(u, 0))]
         if bare:
             raise BadInputError(
                 f"vehicles = {settings.vehicles}: vehicle {bare[0]} starts without a picture; fewer would do"
             )
-        self._scope = self.layout.kernels if settings.prune.scope == "kernels" else None
+        self._pruner: ChannelPruner | None = None
+        if settings.prune.granularity == "channel":
+            self._pruner = ChannelPruner(self.model, settings.prune.budget)
+            whole = self._pruner.channels
+            live = Channels(whole.count, self.layout.of_live(whole.first), self.layout.of_live(whole.second))
+            self.layout = replace(self.layout, channels=live)
+        self._forward: tuple[Singles, Forward] | None = None
+        self._common: tuple[Singles, Common] | None = None
+        self._scope = self.layout.kernel_runs if settings.prune.scope == "kernels" else None
 
     def initial(self) -> tuple[Singles, Singles]:
         """Return w^0 and its buffers; call before anything was trained."""
@@ -117,35 +129,43 @@ class Vehicles:
 
     def train(self, algorithm: str, vehicle: int, t: int, weights: Singles, buffers: Singles) -> Upload:
         """Train one vehicle in round t and encode its upload (Eqs. 8-12)."""
+        self._forward = None  # what trains the model changes it
         begin, begin_cpu = time.perf_counter(), time.process_time()
         settings, recipe = self.settings, find_recipe(algorithm)
         drawn = draw_delta(settings.prune, settings.seed, t, vehicle)
         delta = drawn if recipe.prune else 0.0
         with _own_coins(settings.seed, t, vehicle):
-            local = self._train(recipe, vehicle, t, weights, buffers, delta)
+            local = self.train_locally(recipe, vehicle, t, weights, buffers, delta)
         data, update = b"", None
         if local.finite:
             update = self._update(recipe, vehicle, t, local, delta)
-            data = encode(update)
-        kept = self.layout.size if local.mask is None else int(local.mask.sum())
+            data = encode(update, self.common(weights, buffers))
         quantised = update is not None and update.quantised
         return Upload(
             vehicle=vehicle,
             data=data,
             delta=delta,
-            kept=kept,
+            kept=local.kept,
+            kept_live=self.layout.live_size if local.mask is None else int(np.count_nonzero(local.mask)),
             quantised=quantised,
             paper_bits=paper_bits(self.layout.size, delta, settings.quantise.s, raw=not quantised) if data else 0.0,
-            buffer_bytes=4 * self.layout.buffers if data else 0,
+            buffer_bytes=read_header(data).buffers_bytes if data else 0,
             loss=local.loss,
             seconds=time.perf_counter() - begin,
             cpu=time.process_time() - begin_cpu,
             local_rounds=local_rounds(settings.train, recipe.prune, delta),
         )
 
+    def common(self, weights: Singles, buffers: Singles) -> Common:
+        """Return what a message about this model starts from."""
+        if self._common is None or self._common[0] is not weights:
+            self._common = (weights, common_of(self.settings, self.layout, weights, buffers))
+        return self._common[1]
+
     def genie(self, t: int, weights: Singles, buffers: Singles) -> tuple[Singles, Singles, float]:
         """Train centrally on the union of all data of round t; returns weights, buffers and the mean loss."""
         train = self.settings.train
+        self._forward = None
         self.model.load(torch.from_numpy(weights), torch.from_numpy(buffers))
         samples = self.schedule.union(t)
         count = train.genie_batches(self.settings.vehicles)
@@ -157,11 +177,16 @@ class Vehicles:
     def score(self, start: int, stop: int, weights: Singles, buffers: Singles) -> Scores:
         """Score test pictures start..stop."""
         images, labels = self.pictures.test_images[start:stop], self.pictures.test_labels[start:stop]
-        return evaluate(self.model, self._batches, torch.from_numpy(weights), torch.from_numpy(buffers), images, labels)
+        if self._forward is None or self._forward[0] is not weights:
+            self.model.load(torch.from_numpy(weights), torch.from_numpy(buffers))
+            with torch.inference_mode():
+                self._forward = (weights, forward_of(self.model))
+        return evaluate(self._forward[1], self._batches, images, labels)
 
-    def _train(
+    def train_locally(
         self, recipe: Recipe, vehicle: int, t: int, weights: Singles, buffers: Singles, delta: float
     ) -> LocalRound:
+        """Look for the ticket and train it (Eqs. 8-10)."""
         settings, train = self.settings, self.settings.train
         samples = self.schedule.train_set(vehicle, t)
 
@@ -178,21 +203,27 @@ class Vehicles:
             train.eta_local_at(t),
             delta,
             self._scope,
+            self._pruner,
         )
 
     def _update(self, recipe: Recipe, vehicle: int, t: int, local: LocalRound, delta: float) -> Update:
-        quant = self.settings.quantise
+        quant, mask = self.settings.quantise, local.mask
         rng = stream(self.settings.seed, "quantise", t, vehicle)
-        values = local.gradient if local.mask is None else local.gradient[local.mask]
-        values, buffers = values.astype(np.float32, copy=False), local.buffers.astype(np.float32, copy=False)
-        raw = rng.random() < recipe.raw_probability(delta, quant.raw_probability)
-        code = quant.bucket_code
-        update = Update(t, vehicle, self.layout.size, local.mask, values, None, None, quant.s, code, buffers)
-        if raw:
-            return update
-        starts = bucket_starts(len(values), code, self.layout.starts, local.mask)
-        levels, norms = quantise(values, starts, quant.s, quant.norm, rng)
-        return replace(update, values=None, levels=levels, norms=norms)
+        kept = slice(None) if mask is None else mask
+        values = local.gradient[kept].astype(np.float32, copy=False)
+        body: Raw | Quantised
+        if rng.random() < recipe.raw_probability(delta, quant.raw_probability):
+            exact = local.trained.dtype == np.float32
+            rate = self.settings.train.eta_local_at(t)
+            body = Raw(values, local.trained[kept], rate) if exact else Raw(values)
+        else:
+            starts = bucket_starts(len(values), quant.bucket_code, self.layout.live_starts, mask)
+            levels, norms, seed = quantiser(quant).quantise(values, starts, quant.s, quant.norm, rng)
+            body = Quantised(quant.scheme, levels, norms, quant.s, quant.bucket_code, seed)
+        coder = quant.coder if isinstance(body, Quantised) else "range"
+        buffers = local.buffers.astype(np.float32, copy=False)
+        size, channels = self.layout.live_size, local.channels
+        return Update(t, vehicle, size, mask, body, buffers, local.threshold, channels, coder)
 
 
 @contextmanager
@@ -210,6 +241,13 @@ def _own_coins(seed: int, t: int, vehicle: int | None) -> Iterator[None]:
         ) from None
     finally:
         torch.set_rng_state(state)
+
+
+def common_of(settings: Experiment, layout: Layout, weights: Singles, buffers: Singles) -> Common:
+    """Return what vehicle and station both know in a round: the model, its layout, what may be pruned."""
+    scope = layout.live_kernels if settings.prune.scope == "kernels" else None
+    live = layout.of_live(weights).astype(np.float32, copy=False)
+    return Common(live, buffers.astype(np.float32, copy=False), layout.live_starts, scope, layout.channels)
 
 
 def schedule_of(settings: Experiment, pictures: Pictures, plan: FleetPlan) -> Schedule:

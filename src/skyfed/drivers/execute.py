@@ -16,7 +16,7 @@ from skyfed.runs.store import Row
 from skyfed.sensing.datasets import Pictures
 from skyfed.simulate import State, run
 from skyfed.vehicle import Vehicles
-from skyfed.wire import bucket_starts, variance_bound
+from skyfed.wire import bucket_starts, quantiser
 
 _NOISY = 80.0  # relative variance of the averaged uploads from which on training is likely to fail
 
@@ -44,6 +44,14 @@ def execute(
         dry = sum(int(growth.dry.sum()) for growth in grown)
         if dry:
             watcher.say(f"pools ran dry: {dry} {part} samples that flights would have brought were no longer there")
+    layout = vehicles.layout
+    folder.note(weights=layout.size, live_weights=layout.live_size)
+    if layout.live_size < layout.size:
+        share = 100 * (1 - layout.live_size / layout.size)
+        watcher.say(
+            f"live weights: {layout.live_size:,} of {layout.size:,}; the others ({share:.1f} %) meet only padding: "
+            "no gradient, not sent; they flatter delta"
+        )
     noise = quantiser_warning(config, vehicles.layout)
     if noise:
         watcher.say(noise)
@@ -83,8 +91,8 @@ def quantiser_warning(config: Config, layout: Layout) -> str:
     rows = {name: find_recipe(name) for name in config.algorithms}
     setting = config.quantise.raw_probability
     quantises = [name for name, row in rows.items() if not row.central and row.raw_probability(0.5, setting) < 1]
-    starts = bucket_starts(layout.size, config.quantise.bucket_code, layout.starts, None)
-    bound = variance_bound(starts, config.quantise.s, config.quantise.norm)
+    starts = bucket_starts(layout.live_size, config.quantise.bucket_code, layout.live_starts, None)
+    bound = quantiser(config.quantise).variance_bound(starts, config.quantise.s, config.quantise.norm)
     if not quantises or bound / config.vehicles < _NOISY:
         return ""
     return (

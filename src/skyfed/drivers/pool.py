@@ -113,9 +113,19 @@ def handle(message: bytes) -> bytes:
         _here[:] = [Vehicles(config, load_data(config.data), load_fleet_plan(Path(job["plan"])))]
         return b""
     (vehicles,) = _here
-    both = np.memmap(job["weights"], np.float32, mode="c")
-    weights, buffers = both[: vehicles.layout.size], both[vehicles.layout.size :]
-    return _JOBS[job["do"]](vehicles, job, np.asarray(weights), np.asarray(buffers))
+    return _JOBS[job["do"]](vehicles, job, *_model(job["weights"], vehicles.layout.size))
+
+
+_last: list[
+    tuple[str, Singles, Singles]
+] = []  # the global model this worker saw last: what follows from it can be kept
+
+
+def _model(path: str, size: int) -> tuple[Singles, Singles]:
+    if not _last or _last[0][0] != path:
+        both = np.memmap(path, np.float32, mode="c")
+        _last[:] = [(path, np.asarray(both[:size]), np.asarray(both[size:]))]
+    return _last[0][1:]
 
 
 def _train(vehicles: Vehicles, job: dict[str, Any], weights: Singles, buffers: Singles) -> bytes:

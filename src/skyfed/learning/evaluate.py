@@ -4,15 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn import functional
 
-from skyfed.learning.flat import FlatModel
+from skyfed.learning.infer import Forward
 from skyfed.learning.local import Batches
 from skyfed.records import Bools, Floats, Singles
 from skyfed.sensing.datasets.cache import Bytes
 
-BATCH = 500  # pictures at a time; fixed, so that the bits do not depend on who evaluates how much
+BATCH = 250  # pictures at a time; fixed, so that the bits do not depend on who evaluates how much
 
 
 @dataclass(frozen=True)
@@ -23,17 +22,13 @@ class Scores:
     loss: Singles
 
 
-def evaluate(
-    model: FlatModel, batches: Batches, weights: Tensor, buffers: Tensor, images: Bytes, labels: Bytes
-) -> Scores:
-    """Score pictures with these weights."""
-    model.load(weights, buffers)
-    model.module.eval()
+def evaluate(forward: Forward, batches: Batches, images: Bytes, labels: Bytes) -> Scores:
+    """Score pictures by a model's forward function."""
     correct, losses = [], []
     with torch.inference_mode():
         for start in range(0, len(labels), BATCH):
             truth = torch.from_numpy(labels[start : start + BATCH]).long()
-            output = model.module(batches.normalised(torch.from_numpy(images[start : start + BATCH]))).cpu()
+            output = forward(batches.normalised(torch.from_numpy(images[start : start + BATCH]))).cpu()
             correct.append((output.argmax(dim=1) == truth).numpy())
             losses.append(functional.cross_entropy(output, truth, reduction="none").numpy())
     return Scores(np.concatenate(correct), np.concatenate(losses).astype(np.float32))

@@ -1,14 +1,24 @@
 """A model's weights, gradients and buffers as flat vectors that its tensors are views of."""
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from skyfed.errors import BadInputError
+from skyfed.learning.shapes import Conv, Shape, conv_inputs, live_taps
+from skyfed.learning.taps import TapConv2d, use_taps
 from skyfed.records import Bools, Ints, Singles
+from skyfed.wire import Channels
+
+_Array = TypeVar("_Array", bound=NDArray[np.generic])
+Order = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -16,47 +26,125 @@ class Layout:
     """Where each parameter tensor lies in the flat vector; known to vehicles and server alike.
 
     names, shapes  of the parameter tensors in order      starts  (n+1,) first entry of each, then p
+    orders         in which order the axes of each lie in memory; kernels with dead taps lie tap by tap
     kernels        (p,) entries of convolution and linear weights: what `prune.scope = "kernels"` may prune
     buffers        number of float buffer entries (running means and variances)
+    live           runs of entries that can have a gradient; None where all p can
+    channels       which channels the live entries belong to, where whole channels are pruned
     """
 
     names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[Shape, ...]
     starts: Ints
+    orders: tuple[Order, ...]
     kernels: Bools
     buffers: int
+    live: tuple[slice, ...] | None = None
+    channels: Channels | None = None
 
     @property
     def size(self) -> int:
         """p."""
         return int(self.starts[-1])
 
+    @property
+    def live_size(self) -> int:
+        """Number of entries that can have a gradient: what travels."""
+        return self.size if self.live is None else sum(run.stop - run.start for run in self.live)
 
-_CPU = torch.device("cpu")
+    @cached_property
+    def live_starts(self) -> Ints:
+        """First live entry of each parameter tensor, then their number."""
+        if self.live is None:
+            return self.starts
+        before = [np.clip(self.starts - run.start, 0, run.stop - run.start) for run in self.live]
+        return np.asarray(np.sum(before, axis=0))
+
+    @cached_property
+    def live_kernels(self) -> Bools:
+        """Live entries of convolution and linear weights."""
+        return self.of_live(self.kernels)
+
+    @cached_property
+    def kernel_runs(self) -> tuple[slice, ...]:
+        """Runs of entries of convolution and linear weights."""
+        return runs_of(self.kernels)
+
+    def of_live(self, whole: _Array) -> _Array:
+        """Return of a (p,) array what belongs to live entries."""
+        return whole if self.live is None else np.concatenate([whole[run] for run in self.live])  # type: ignore[return-value]
+
+    def plain_places(self) -> Ints:
+        """Return (p,) for every entry its place in the tensors laid out one after the other in their own order."""
+        parts = [
+            start + np.arange(int(np.prod(shape))).reshape(shape).transpose(order).reshape(-1)
+            for start, shape, order in zip(self.starts[:-1], self.shapes, self.orders, strict=True)
+        ]
+        return np.concatenate(parts)
+
+
+def runs_of(flags: Bools) -> tuple[slice, ...]:
+    """Return the runs of entries that are true."""
+    edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
+    return tuple(slice(int(start), int(stop)) for start, stop in edges)
 
 
 class FlatModel:
-    """A module whose parameters and float buffers are views of one vector each; float32 unless told otherwise."""
+    """A module whose parameters and float buffers are views of one vector each.
 
-    def __init__(self, module: nn.Module, dtype: torch.dtype = torch.float32, device: torch.device = _CPU) -> None:
-        self.module, self.device = module.to(device, dtype), device
+    With the side of its pictures, convolutions on small maps skip what only meets padding, and `layout.live` says
+    which entries can have a gradient. With `wide`, pictures and kernels lie channels last, which is faster.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
+        side: int | None = None,
+        wide: bool = False,
+        seen: dict[str, list[Shape]] | None = None,
+        probe: bool = False,
+    ) -> None:
+        """Take over a module; float32 unless told otherwise. `seen` saves looking for the shapes of convolutions.
+
+        With `probe` a module of unknown make is tried out before anything is concluded from these shapes.
+        """
+        self.device = device or torch.device("cpu")
+        self.module = module.to(self.device, dtype)
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not parameters:
             raise BadInputError("model.name: the module has no weights to train")
         buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
-        self.weights = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        if seen is None:
+            seen = {} if side is None else conv_inputs(module, side)
+        dead = _dead_taps(module, seen)
+        if probe and seen and not _harmless(module, seen, dead, side or 1):
+            seen, dead = {}, {}
+        if self.device.type == "cpu":
+            use_taps(module, seen)
+        self.seen = seen
+        self.wide = wide and self.device.type == "cpu"
+        taps = {id(layer.weight) for layer in module.modules() if isinstance(layer, TapConv2d)} | set(dead)
+        orders = [_order(parameter, taps, self.wide) for parameter in parameters]
+        self.weights = torch.cat(
+            [p.detach().permute(order).reshape(-1) for p, order in zip(parameters, orders, strict=True)]
+        )
         self.gradient = torch.zeros_like(self.weights)
         self.buffers = torch.cat(
-            [torch.empty(0, dtype=dtype, device=device), *(buffer.reshape(-1) for buffer in buffers)]
+            [torch.empty(0, dtype=dtype, device=self.device), *(buffer.reshape(-1) for buffer in buffers)]
         )
         for parameter, part, slope in zip(
-            parameters, _views(self.weights, parameters), _views(self.gradient, parameters), strict=True
+            parameters, _views(self.weights, parameters, orders), _views(self.gradient, parameters, orders), strict=True
         ):
             parameter.data = part
             parameter.grad = slope
-        for buffer, part in zip(buffers, _views(self.buffers, buffers), strict=True):
+        for buffer, part in zip(
+            buffers, _views(self.buffers, buffers, [tuple(range(b.dim())) for b in buffers]), strict=True
+        ):
             buffer.set_(part)  # type: ignore[call-overload]
-        self.layout = _layout(module, len(self.buffers))
+        self.layout = _layout(module, orders, dead, len(self.buffers))
+        self._added = _added_runs(module, self.layout)
         # counters and the like do not travel: every round starts from what they were at first
         self._counters = [(buffer, buffer.clone()) for buffer in module.buffers() if not buffer.is_floating_point()]
 
@@ -66,6 +154,43 @@ class FlatModel:
         self.buffers.copy_(buffers)
         for counter, first in self._counters:
             counter.copy_(first)
+
+    def rewind(self, weights: Tensor, buffers: Tensor) -> None:
+        """Go back to weights that were loaded before: steps have changed live entries only."""
+        for run in self.layout.live or (slice(None),):
+            self.weights[run].copy_(weights[run])
+        self.buffers.copy_(buffers)
+        for counter, first in self._counters:
+            counter.copy_(first)
+
+    def mask(self, kept: Tensor) -> None:
+        """Set live entries to zero where this (n,) mask is zero."""
+        done = 0
+        for run in self.layout.live or (slice(0, len(self.weights)),):
+            size = run.stop - run.start
+            self.weights[run].mul_(kept[done : done + size])
+            done += size
+
+    def views(self, flat: Tensor) -> Iterator[Tensor]:
+        """Yield a flat vector's parts in the shapes of the parameters."""
+        like = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        return _views(flat, like, self.layout.orders)
+
+    def clear_gradient(self) -> None:
+        """Set the gradient to zero where backward passes add to it; elsewhere they write."""
+        for run in self._added:
+            self.gradient[run].zero_()
+
+    def step(self, rate: float, mask: Tensor | None = None) -> None:
+        """Take one step down the gradient; live entries whose (n,) mask is zero are left alone."""
+        done = 0
+        for run in self.layout.live or (slice(0, len(self.weights)),):
+            size = run.stop - run.start
+            if mask is None:
+                self.weights[run].sub_(self.gradient[run], alpha=rate)
+            else:
+                self.weights[run].addcmul_(self.gradient[run], mask[done : done + size], value=-rate)
+            done += size
 
     def on_host(self) -> tuple[Singles, Singles]:
         """Return copies of weights and buffers as arrays."""
@@ -84,25 +209,99 @@ def usable_device(name: str) -> torch.device:
     return device
 
 
-def _views(flat: Tensor, like: list[nn.Parameter] | list[Tensor]) -> Iterator[Tensor]:
+def _harmless(module: nn.Module, seen: dict[str, list[Shape]], dead: dict[int, Bools], side: int) -> bool:
+    """Try a module in training: no gradient at dead taps, and the same gradients with taps as without."""
+    state = torch.get_rng_state()
+    example = next(module.parameters())
+    plain, fast = copy.deepcopy(module), copy.deepcopy(module)
+    try:
+        FlatModel(fast, example.dtype, example.device, seen=seen)
+        images = torch.randn(4, 3, side, side, dtype=example.dtype, device=example.device)
+        for model in (plain, fast):
+            torch.default_generator.manual_seed(0)  # some toss coins
+            model.train()(images).square().sum().backward()
+        for old, one, other in zip(module.parameters(), plain.parameters(), fast.parameters(), strict=True):
+            if one.grad is None or other.grad is None:
+                continue
+            if id(old) in dead and one.grad[..., torch.from_numpy(dead[id(old)])].any():
+                return False
+            if (one.grad - other.grad).norm() > 1e-3 * one.grad.norm():
+                return False
+    except Exception:  # whatever a module of the user's own does with noise
+        return False
+    finally:
+        torch.set_rng_state(state)
+    return True
+
+
+def _dead_taps(module: nn.Module, seen: dict[str, list[Shape]]) -> dict[int, Bools]:
+    """Return the dead taps of kernels by the identity of the parameter, where there are any."""
+    live: dict[int, Bools] = {}
+    for name, layer in module.named_modules():
+        if isinstance(layer, Conv):
+            taps = live_taps(layer, seen.get(name, []))
+            key = id(layer.weight)
+            live[key] = live[key] | taps if key in live else taps
+    return {key: ~taps for key, taps in live.items() if not taps.all()}
+
+
+def _order(parameter: Tensor, taps: set[int], wide: bool) -> Order:
+    axes = tuple(range(parameter.dim()))
+    if id(parameter) in taps:
+        return (*axes[2:], 0, 1)
+    return (0, 2, 3, 1) if wide and len(axes) == 4 else axes
+
+
+def _views(flat: Tensor, like: Sequence[Tensor], orders: Sequence[Order]) -> Iterator[Tensor]:
     start = 0
-    for tensor in like:
-        yield flat[start : start + tensor.numel()].view(tensor.shape)
+    for tensor, order in zip(like, orders, strict=True):
+        stored = tuple(tensor.shape[axis] for axis in order)
+        back = tuple(np.argsort(order).tolist()) if order else ()
+        yield flat[start : start + tensor.numel()].view(stored).permute(back)
         start += tensor.numel()
 
 
-def _layout(module: nn.Module, buffers: int) -> Layout:
-    owners = {
-        id(layer.weight)
-        for layer in module.modules()
-        if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear)
-    }
-    names, shapes, sizes, kernels = [], [], [], []
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad:
-            names.append(name)
-            shapes.append(tuple(parameter.shape))
-            sizes.append(parameter.numel())
-            kernels.append(np.full(parameter.numel(), id(parameter) in owners))
+def _layout(module: nn.Module, orders: Sequence[Order], dead: dict[int, Bools], buffers: int) -> Layout:
+    owners = {id(layer.weight) for layer in module.modules() if isinstance(layer, Conv | nn.Linear)}
+    trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    sizes = [parameter.numel() for _, parameter in trained]
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Layout(tuple(names), tuple(shapes), starts, np.concatenate(kernels), buffers)
+    live = None
+    if dead:
+        runs: list[slice] = []
+        for start, (_, parameter) in zip(starts[:-1].tolist(), trained, strict=True):
+            taps = dead.get(id(parameter), np.zeros(1, bool)).reshape(-1)
+            size = parameter.numel() // len(taps)
+            for tap in np.flatnonzero(~taps).tolist():
+                _extend(runs, start + tap * size, start + (tap + 1) * size)
+        live = tuple(runs)
+    return Layout(
+        tuple(name for name, _ in trained),
+        tuple(tuple(parameter.shape) for _, parameter in trained),
+        starts,
+        tuple(orders),
+        np.concatenate([np.full(parameter.numel(), id(parameter) in owners) for _, parameter in trained]),
+        buffers,
+        live,
+    )
+
+
+def _added_runs(module: nn.Module, layout: Layout) -> list[slice]:
+    """Return the runs of the gradient that backward passes add to: all but the kernels of `TapConv2d`."""
+    written = {
+        f"{name}.weight" if name else "weight" for name, layer in module.named_modules() if isinstance(layer, TapConv2d)
+    }
+    runs: list[slice] = []
+    for name, start, stop in zip(layout.names, layout.starts[:-1].tolist(), layout.starts[1:].tolist(), strict=True):
+        if name in written:
+            continue
+        _extend(runs, start, stop)
+    return runs
+
+
+def _extend(runs: list[slice], start: int, stop: int) -> None:
+    """Add a run to ascending ones; neighbours become one."""
+    if runs and runs[-1].stop == start:
+        runs[-1] = slice(runs[-1].start, stop)
+    else:
+        runs.append(slice(start, stop))

@@ -1,6 +1,6 @@
 """One vehicle's training in one round: the winning ticket, the masked steps, the accumulated gradient (Eqs. 8-10)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,19 +8,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from skyfed.learning.channels import ChannelPruner
 from skyfed.learning.flat import FlatModel
 from skyfed.learning.prune import magnitude_mask
 from skyfed.records import Bools, Ints, Singles
 from skyfed.sensing.datasets.cache import Bytes, Pictures
+from skyfed.wire import accumulated
 
 
 class Batches:
     """Normalised mini-batches of a data set, straight from its bytes."""
 
     def __init__(
-        self, pictures: Pictures, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+        self,
+        pictures: Pictures,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
+        wide: bool = False,
     ) -> None:
         """Take the channels' means and deviations from the training pictures."""
+        self._format = torch.channels_last if wide else torch.contiguous_format
         self._images, self._labels = torch.from_numpy(pictures.train_images), torch.from_numpy(pictures.train_labels)
         self.mean, self.scale = (moment.to(device, dtype) for moment in channel_moments(pictures.train_images))
 
@@ -36,7 +43,8 @@ class Batches:
 
     def normalised(self, images: Tensor) -> Tensor:
         """Return bytes as floats with zero mean and unit deviation a channel."""
-        return (images.to(self.mean.device, self.mean.dtype) - self.mean) * self.scale
+        floats = images.to(self.mean.device, self.mean.dtype, memory_format=self._format)
+        return floats.sub_(self.mean).mul_(self.scale)
 
 
 def channel_moments(images: Bytes) -> tuple[Tensor, Tensor]:
@@ -59,14 +67,11 @@ def descend(
     total, count = 0.0, 0
     model.module.train()
     for images, labels in batches:
-        model.gradient.zero_()
+        model.clear_gradient()
         loss = functional.cross_entropy(model.module(images), labels)
         loss.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
-            if mask is None:
-                model.weights.sub_(model.gradient, alpha=rate)
-            else:
-                model.weights.addcmul_(model.gradient, mask, value=-rate)
+            model.step(rate, mask)
         total += float(loss.detach())
         count += 1
     return total / max(1, count)
@@ -74,12 +79,22 @@ def descend(
 
 @dataclass(frozen=True)
 class LocalRound:
-    """What a vehicle's training gives: d (p,), its mask or None, its buffers, its mean training loss."""
+    """What a vehicle's training gives, for the n entries that can have a gradient.
+
+    gradient  (n,) d                   mask       (n,) which entries were trained, None when all were
+    trained   (n,) weights at the end  threshold  magnitude below which entries were pruned; NaN for channels
+    buffers   (b,) at the end          loss       mean training loss
+    kept      of all p entries         channels   which channels were kept, where whole channels were pruned
+    """
 
     gradient: Singles
+    trained: Singles
     mask: Bools | None
+    threshold: float
     buffers: Singles
     loss: float
+    kept: int
+    channels: Bools | None = None
 
     @property
     def finite(self) -> bool:
@@ -95,22 +110,39 @@ def train_locally(
     batches: Iterator[tuple[Tensor, Tensor]],
     rate: float,
     delta: float,
-    scope: Bools | None,
+    scope: Sequence[slice] | None,
+    pruner: ChannelPruner | None = None,
 ) -> LocalRound:
     """Find the ticket if there are `dense` batches, then train it: d = (w_start - w_end) / rate (Eqs. 8-10, d).
 
     The mask comes from the weights after the dense steps; training starts again from the received weights under the
     mask, with the received buffers (lottery ticket).
     """
+    layout, threshold, mask, kept = model.layout, float("nan"), None, None
+    total = layout.size
     model.load(weights, buffers)
-    mask, kept = None, None
     if dense is not None:
         descend(model, dense, rate)
-        mask = magnitude_mask(model.weights.cpu().numpy(), delta, scope)
-        kept = torch.from_numpy(mask).to(model.device, model.weights.dtype)
-        model.load(weights, buffers)
-        model.weights.mul_(kept)
-    start = model.weights.clone()
-    loss = descend(model, batches, rate, kept)
-    gradient = (start - model.weights) / rate
-    return LocalRound(gradient.cpu().numpy(), mask, model.on_host()[1], loss)
+        if pruner is not None:
+            kept = pruner.choose(model.weights, delta)
+            mask, total = pruner.mask(kept)
+        else:
+            whole, threshold = magnitude_mask(model.weights.cpu().numpy(), delta, scope)
+            mask, total = layout.of_live(whole), int(np.count_nonzero(whole))
+        model.rewind(weights, buffers)
+    if pruner is not None and kept is not None:
+        small = pruner.cut(kept)
+        loss = descend(small, batches, rate)
+        pruner.put_back(kept, small)
+    else:
+        within = None
+        if mask is not None:
+            within = torch.from_numpy(mask).to(model.device, model.weights.dtype)
+            model.mask(within)
+        loss = descend(model, batches, rate, within)
+    start, trained = layout.of_live(weights.cpu().numpy()), layout.of_live(model.weights.cpu().numpy())
+    gradient = accumulated(start, trained, rate)
+    if mask is not None:
+        gradient[~mask] = 0
+    moved = model.buffers.cpu().numpy().copy()
+    return LocalRound(gradient, trained, mask, threshold, moved, loss, total, None if kept is None else kept.flags)

@@ -25,6 +25,11 @@ def build_model(settings: ModelSettings, classes: int, side: int, seed: int) -> 
         torch.set_rng_state(state)
 
 
+def is_known(settings: ModelSettings) -> bool:
+    """Tell whether a model is one of these: it takes pictures channels last and holds no surprises."""
+    return settings.name in ("resnet18", "cnn", "mlp")
+
+
 def _own(name: str, classes: int, side: int) -> nn.Module:
     module, _, function = name.partition(":")
     try:
@@ -42,6 +47,10 @@ def _norm(kind: str, channels: int) -> nn.Module:
         return nn.BatchNorm2d(channels)
     groups = max(g for g in range(1, min(32, channels) + 1) if channels % g == 0 and channels // g >= min(4, channels))
     return nn.GroupNorm(groups, channels)
+
+
+class ResNet(nn.Sequential):
+    """Stem, blocks, pooling, classifier."""
 
 
 class BasicBlock(nn.Module):
@@ -80,7 +89,7 @@ def _resnet18(settings: ModelSettings, classes: int, side: int) -> nn.Module:
         for position in range(2):
             blocks.append(BasicBlock(inside, outside, 2 if stage and not position else 1, norm))
             inside = outside
-    model = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, classes))
+    model = ResNet(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, classes))
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -70,6 +70,12 @@ class PruneSettings(BaseModel):
         [0.05, 0.7],
         description="pruning ratio: a number, [low, high] drawn a vehicle and round, or one for each vehicle",
     )
+    granularity: Literal["weight", "channel"] = Field(
+        "weight", description="prune single weights, or whole channels, which makes the model smaller and faster"
+    )
+    budget: Literal["weights", "flops"] = Field(
+        "weights", description="channel: what delta is a share of, weights or multiplications"
+    )
     scope: Literal["kernels", "all"] = Field(
         "kernels", description="prune convolution and linear weights, or all entries of w"
     )

@@ -1,7 +1,7 @@
 """Figures of training: accuracy over rounds, over what it cost to get there, and the sizes of the uploads."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -155,6 +155,18 @@ def draw_payloads(curves: list[Curve]) -> Figure:
             kinds = (_MEASURED | {"label": "measured"}, _FORMULA | {"label": "paper's formula"})
             handles += [Line2D([], [], marker="o", color="0.4", linewidth=1.0, **kind) for kind in kinds]
         _close(figure, axes, handles, "" if shown else "nothing has been sent")
+    return figure
+
+
+def draw_law(deltas: Sequence[float], modelled: Sequence[float], measured: dict[str, Sequence[float]]) -> Figure:
+    """Draw a vehicle-round's time over the pruning ratio, measured and by the paper's law, in dense steps."""
+    with in_style():
+        figure, axes = blank_column(r"Pruning ratio $\delta$", "Vehicle-round (dense local rounds)")
+        handles: list[Artist] = list(axes.plot(deltas, modelled, color="0.35", linestyle=DASHED, label="paper's law"))
+        for marker, (name, times) in zip("osD^", measured.items(), strict=False):
+            handles += axes.plot(deltas, times, marker=marker, label=f"measured, {name}")
+        axes.set_ylim(0, None)
+        _close(figure, axes, handles, "")
     return figure
 
 

@@ -12,8 +12,9 @@ from skyfed.algorithms import find_recipe
 from skyfed.errors import BadInputError
 from skyfed.learning.evaluate import class_accuracy, evaluate
 from skyfed.learning.flat import FlatModel
+from skyfed.learning.infer import forward_of
 from skyfed.learning.local import Batches
-from skyfed.learning.models import build_model
+from skyfed.learning.models import build_model, is_known
 from skyfed.report.tables import console
 from skyfed.runs.checkpoint import unpack_model
 from skyfed.runs.folder import RunFolder
@@ -46,14 +47,18 @@ def score_models(folder: Path, algorithm: str | None, own: Path | None) -> list[
         raise BadInputError(f"{folder}: no finished model of {', '.join(names)}; go on with: skyfed resume {folder}")
     pictures = load_data(config.data)
     images, labels = _test_set(pictures, own)
-    model = FlatModel(build_model(config.model, pictures.classes, pictures.train_images.shape[-1], config.seed))
-    batches = Batches(pictures)
+    side = pictures.train_images.shape[-1]
+    module = build_model(config.model, pictures.classes, side, config.seed)
+    known = is_known(config.model)
+    model = FlatModel(module, side=side, wide=known, probe=not known)
+    batches = Batches(pictures, wide=model.wide)
     found = []
     for name in finished:
         weights, buffers, _ = unpack_model(folder / name / "model.safetensors")
         if (len(weights), len(buffers)) != (model.layout.size, model.layout.buffers):
             raise BadInputError(f"{folder / name / 'model.safetensors'}: holds a model of another size")
-        scores = evaluate(model, batches, torch.from_numpy(weights), torch.from_numpy(buffers), images, labels)
+        model.load(torch.from_numpy(weights), torch.from_numpy(buffers))
+        scores = evaluate(forward_of(model), batches, images, labels)
         each = class_accuracy(scores.correct, labels, pictures.classes)
         by_name = {label: None if np.isnan(x) else float(x) for label, x in zip(pictures.names, each, strict=True)}
         found.append(

@@ -61,6 +61,16 @@ class RunFolder:
         except (ValueError, RecursionError) as error:
             raise BadInputError(f"{self.path / 'config.toml'}: not valid TOML: {error}") from None
 
+    def note(self, **facts: Any) -> None:
+        """Add what was learnt about a run to its manifest."""
+        path = self.path / "manifest.json"
+        try:
+            known = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            known = {}
+        if any(known.get(key) != value for key, value in facts.items()):
+            write_whole(path, json.dumps({**known, **facts}, indent=2).encode())
+
     def subfolder(self, name: str) -> Path:
         """Return a folder inside, made if need be."""
         with storage_errors(self.path / name):

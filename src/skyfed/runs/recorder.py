@@ -20,12 +20,14 @@ from skyfed.simulate import Report, State
 ROUNDS = {
     "round": "int", "accuracy": "float", "accuracy_full": "float", "loss": "float", "train_loss": "float",
     "test_size": "int", "train_size": "int", "eta": "float", "eta_local": "float", "seconds": "float",
-    "wire_bytes": "int", "uploads": "int", "dropped": "int", "forgetting": "float", "accuracy_class": "floats",
+    "wire_bytes": "int", "downlink_bytes": "int", "uploads": "int", "dropped": "int",
+    "forgetting": "float", "accuracy_class": "floats",
 }  # fmt: skip
 UPLINK = {
-    "round": "int", "vehicle": "int", "delta": "float", "kept": "int", "quantised": "bool", "paper_bits": "float",
-    "wire_bytes": "int", "buffer_bytes": "int", "modelled_seconds": "float", "measured_seconds": "float",
-    "measured_cpu_seconds": "float", "modelled_energy": "float", "train_loss": "float", "dropped": "text",
+    "round": "int", "vehicle": "int", "delta": "float", "kept": "int", "kept_live": "int", "quantised": "bool",
+    "paper_bits": "float", "wire_bytes": "int", "buffer_bytes": "int", "modelled_seconds": "float",
+    "measured_seconds": "float", "measured_cpu_seconds": "float", "modelled_energy": "float", "train_loss": "float",
+    "dropped": "text",
 }  # fmt: skip
 
 
@@ -133,6 +135,7 @@ class AlgorithmRecorder:
             "eta_local": train.eta_local_at(t),
             "seconds": time.perf_counter() - self._clock,
             "wire_bytes": sum(len(upload.data) for upload in report.uploads),
+            "downlink_bytes": report.downlink_bytes,
             "uploads": len(report.uploads),
             "dropped": len(report.dropped),
             "forgetting": self._forget(per_class),
@@ -146,6 +149,7 @@ class AlgorithmRecorder:
             "vehicle": upload.vehicle,
             "delta": upload.delta,
             "kept": upload.kept,
+            "kept_live": upload.kept_live,
             "quantised": upload.quantised,
             "paper_bits": upload.paper_bits,
             "wire_bytes": len(upload.data),

@@ -1,129 +1,249 @@
-"""Uploads as bytes: a plain, checked format. Anything that is not a valid upload raises DecodeError and nothing else.
+"""Uploads as bytes and back (docs/wire.md). Anything that is not a valid upload raises DecodeError and nothing else.
 
-Little-endian: magic, version, scheme, s, bucket, round, vehicle, p, kept, norms, buffers; then the sections mask
-(bitmap), values or bit planes of levels, norms, buffers; then a CRC-32 of all before it.
+A message is a header of fixed length, the four sections mask, body, norms, buffers, and a checksum. Whatever `decode`
+accepts, `encode` turns into the same bytes again. All sizes are checked before anything is allocated.
 """
 
 import struct
-import zlib
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
+import xxhash
 
-from skyfed.records import Ints, Update
-from skyfed.wire.quantise import bucket_starts
+from skyfed.records import Quantised, Raw, Singles, Update
+from skyfed.wire.buckets import SMALLEST, TENSOR, bucket_starts, spread
+from skyfed.wire.common import Common, Expected
+from skyfed.wire.eden import Eden
+from skyfed.wire.floats import DIFFERENCES, accumulated, pack_floats, unpack_floats
+from skyfed.wire.levels import CODERS, pack_levels, pack_norms, unpack_levels, unpack_norms
+from skyfed.wire.mask import pack_mask, unpack_mask
+from skyfed.wire.quantise import QUANTISERS
+from skyfed.wire.reader import DecodeError
+from skyfed.wire.symbols import places_of
 
-MAGIC, VERSION = b"SKYF", 1
-_HEAD = struct.Struct("<4sBBBiIIQQIQ")
-_RAW, _QSGD = 0, 1
-_MASKED = 2  # added to the scheme where a mask is sent
+MAGIC, VERSION = b"SKYF", 2
+SCHEMES = ("raw", *QUANTISERS)
+_HEAD = struct.Struct("<4s8BiIIQQQQff4I")
+_SUM = struct.Struct("<Q")
+_CHUNK = 1 << 18  # entries handled at a time
+_SPARE = 4096  # bytes that tables of counts may take in a section beyond its plain length
+_LENIENT = 1 + 2.0**-20  # sums of squares may differ that much between processors
 
 
-class DecodeError(ValueError):
-    """The bytes are not a valid upload, or not the expected one."""
+class Header(NamedTuple):
+    """A message's first bytes, in order; docs/wire.md has their meaning."""
 
-
-@dataclass(frozen=True)
-class Expected:
-    """What the server knows before it reads: whose upload of which round, and the model's shape."""
-
+    magic: bytes
+    version: int
+    scheme: int
+    s: int
+    mask_form: int
+    body_form: int
+    norms_form: int
+    buffers_form: int
+    coder: int
+    bucket: int
     round: int
     vehicle: int
     size: int
-    starts: Ints
-    buffers: int
+    kept: int
+    digest: int
+    seed: int
+    rate: float
+    length: float
+    mask_bytes: int
+    body_bytes: int
+    norms_bytes: int
+    buffers_bytes: int
+
+    @property
+    def sections(self) -> tuple[int, int, int, int]:
+        """Bytes of each section."""
+        return self[-4:]
 
 
-def encode(update: Update) -> bytes:
-    """Pack an update."""
-    scheme = (_QSGD if update.quantised else _RAW) + (_MASKED if update.mask is not None else 0)
-    norms = np.empty(0, np.float32) if update.norms is None else update.norms
-    head = _HEAD.pack(
-        MAGIC, VERSION, scheme, update.s, update.bucket, update.round, update.vehicle, update.size, update.kept,
-        len(norms), len(update.buffers),
+def encode(update: Update, common: Common) -> bytes:
+    """Pack an update; both sides know `common`."""
+    update = _without_useless_mask(update, common)
+    forms = update.forms or (None, None, None, None)
+    body = update.body
+    mask_form, mask = pack_mask(update, common, forms[0])
+    norms_form, norms, seed, rate, s, bucket = 0, b"", 0, 0.0, 0, 0
+    if isinstance(body, Quantised):
+        s, bucket, seed = body.s, body.bucket, body.seed
+        starts = bucket_starts(update.kept, bucket, common.starts, update.mask)
+        context = QUANTISERS[body.scheme].context(starts, seed)
+        body_form, packed = pack_levels(body.levels, s, context, CODERS[update.coder], forms[1])
+        norms_form, norms = pack_norms(body.norms, forms[2])
+    elif body.trained is None:
+        body_form, packed = 0, np.ascontiguousarray(body.values, "<f4").tobytes()
+    else:
+        rate = body.rate if update.kept else 0.0
+        near = common.weights if update.mask is None else common.weights[update.mask]
+        body_form, packed = pack_floats(body.trained, near, forms[1] or DIFFERENCES)
+    buffers_form, buffers = pack_floats(update.buffers, common.buffers, forms[3])
+    sections = (mask, packed, norms, buffers)
+    scheme, coder = (body.scheme, update.coder) if isinstance(body, Quantised) else ("raw", "range")
+    head = Header(
+        MAGIC, VERSION, SCHEMES.index(scheme), s,
+        mask_form, body_form, norms_form, buffers_form, CODERS[coder], bucket, update.round, update.vehicle,
+        update.size, update.kept, common.digest, seed, rate,
+        _rounded_up(_length(update, common)) if update.length is None else update.length,
+        *map(len, sections),
     )  # fmt: skip
-    parts = [head]
-    if update.mask is not None:
-        parts.append(np.packbits(update.mask).tobytes())
-    if update.levels is not None:
-        parts.append(_pack_levels(update.levels, update.s))
-    elif update.values is not None:
-        parts.append(update.values.astype("<f4").tobytes())
-    parts += [norms.astype("<f4").tobytes(), update.buffers.astype("<f4").tobytes()]
-    body = b"".join(parts)
-    return body + struct.pack("<I", zlib.crc32(body))
+    message = b"".join([_HEAD.pack(*head), *sections])
+    return message + _SUM.pack(xxhash.xxh3_64_intdigest(message))
 
 
 def decode(data: bytes, expected: Expected) -> Update:
-    """Read an upload; sizes are checked before anything is allocated."""
-    if len(data) < _HEAD.size + 4:
+    """Read an upload, or say what is wrong with it."""
+    head = read_header(data)
+    common = expected.common
+    _check_header(head, len(data), expected)
+    if xxhash.xxh3_64_intdigest(memoryview(data)[: -_SUM.size]) != _SUM.unpack(data[-_SUM.size :])[0]:
+        raise DecodeError("checksum differs")
+    view, at, sections = memoryview(data), _HEAD.size, []
+    for length in head.sections:
+        sections.append(view[at : at + length])
+        at += length
+    mask, threshold, channels = unpack_mask(head.mask_form, sections[0], head.kept, common)
+    body = _read_raw(head, sections, mask, common) if head.scheme == 0 else _read_levels(head, sections, mask, common)
+    buffers = unpack_floats(head.buffers_form, sections[3], common.buffers)
+    if not np.isfinite(buffers).all():
+        raise DecodeError("a buffer is not finite")
+    forms = (head.mask_form, head.body_form, head.norms_form, head.buffers_form)
+    coder = list(CODERS)[head.coder]
+    update = Update(
+        head.round, head.vehicle, head.size, mask, body, buffers, threshold, channels, coder, forms, head.length
+    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _length(update, common)
+    if not np.isfinite(found):
+        raise DecodeError("an entry of d is not finite")
+    if not found <= head.length * _LENIENT:
+        raise DecodeError(f"d is longer than the {head.length:g} its header allows")
+    return update
+
+
+def read_header(data: bytes) -> Header:
+    """Read a message's header, unchecked but for what it is."""
+    if len(data) < _HEAD.size + _SUM.size:
         raise DecodeError(f"truncated: {len(data)} bytes")
-    magic, version, scheme, s, bucket, t, vehicle, size, kept, norms, buffers = _HEAD.unpack_from(data)
-    if magic != MAGIC or version != VERSION:
-        raise DecodeError(f"not an upload of version {VERSION}")
+    head = Header(*_HEAD.unpack_from(data))
+    if head.magic != MAGIC:
+        raise DecodeError("not an upload")
+    if head.version != VERSION:
+        raise DecodeError(f"an upload of version {head.version}; this is version {VERSION}")
+    return head
+
+
+def _check_header(head: Header, length: int, expected: Expected) -> None:
+    common = expected.common
     for name, found, wanted in (
-        ("round", t, expected.round), ("vehicle", vehicle, expected.vehicle), ("size", size, expected.size),
-        ("buffers", buffers, expected.buffers),
+        ("round", head.round, expected.round), ("vehicle", head.vehicle, expected.vehicle),
+        ("size", head.size, common.size), ("digest of the received model", head.digest, common.digest),
     ):  # fmt: skip
         if found != wanted:
             raise DecodeError(f"{name} is {found}, expected {wanted}")
-    quantised, masked = bool(scheme & 1), bool(scheme & _MASKED)
-    if scheme > 3 or not 1 <= s <= 127 or bucket < -1 or kept > size or (not masked and kept != size):
+    raw = head.scheme == 0
+    exact = raw and head.body_form == DIFFERENCES
+    if expected.rate is not None and exact and head.rate != np.float32(expected.rate):
+        raise DecodeError(f"learning rate is {head.rate}, expected {expected.rate}")
+    if head.scheme >= len(SCHEMES) or head.coder >= len(CODERS) or head.kept > head.size:
         raise DecodeError("header out of range")
-    planes = (2 * s).bit_length()
-    lengths = [
-        -(-size // 8) if masked else 0,
-        planes * -(-kept // 8) if quantised else 4 * kept,
-        4 * norms,
-        4 * buffers,
-    ]
-    if norms > kept + len(expected.starts) or _HEAD.size + sum(lengths) + 4 != len(data):
-        raise DecodeError(f"{len(data)} bytes, its header says {_HEAD.size + sum(lengths) + 4}")
-    if zlib.crc32(data[:-4]) != struct.unpack("<I", data[-4:])[0]:
-        raise DecodeError("checksum differs")
-    view, at, sections = memoryview(data), _HEAD.size, []
-    for length in lengths:
-        sections.append(view[at : at + length])
-        at += length
-    mask = None
-    if masked:
-        bits = np.unpackbits(np.frombuffer(sections[0], np.uint8))
-        if bits[size:].any():
-            raise DecodeError("padding of the mask is not zero")
-        mask = bits[:size].astype(bool)
-        if int(mask.sum()) != kept:
-            raise DecodeError(f"mask keeps {int(mask.sum())}, header says {kept}")
-    values = levels = scales = None
-    if quantised:
-        levels = _unpack_levels(sections[1], kept, s)
-        scales = np.frombuffer(sections[2], "<f4").copy()
-        if len(scales) != len(bucket_starts(kept, bucket, expected.starts, mask)) - 1:
-            raise DecodeError(f"{len(scales)} norms do not fit the buckets")
-        if not (np.isfinite(scales) & (scales >= 0)).all():
-            raise DecodeError("a norm is negative or not finite")
-    else:
-        values = np.frombuffer(sections[1], "<f4").copy()
-        if norms or not np.isfinite(values).all():
-            raise DecodeError("a value is not finite" if not norms else "norms in a raw upload")
-    extra = np.frombuffer(sections[3], "<f4").copy()
-    if not np.isfinite(extra).all():
-        raise DecodeError("a buffer is not finite")
-    return Update(t, vehicle, size, mask, values, levels, scales, s, bucket, extra)
+    if head.bucket not in (TENSOR, 0) and head.bucket < SMALLEST:
+        raise DecodeError(f"buckets of {head.bucket}")
+    if raw and (head.s or head.bucket or head.seed or head.norms_form or head.norms_bytes or head.coder != 1):
+        raise DecodeError("a raw upload with what only levels need")
+    if not raw and not 1 <= head.s <= 127:
+        raise DecodeError("header out of range")
+    if SCHEMES[head.scheme] == "eden" and not Eden.fits(head.bucket, head.s):
+        raise DecodeError("blocks that cannot be rotated")
+    if SCHEMES[head.scheme] == "qsgd" and head.seed:
+        raise DecodeError("a seed that nobody needs")
+    if not 0 < head.rate < np.inf if exact else (head.rate != 0 or np.signbit(head.rate)):
+        raise DecodeError(f"learning rate is {head.rate}")
+    if not 0 <= head.length <= expected.longest:
+        raise DecodeError(f"d may be as long as {head.length:g}, at most {expected.longest:g} is accepted")
+    norms = 4 * (head.kept + len(common.starts))
+    filled = 8 * head.bucket if SCHEMES[head.scheme] == "eden" else 0  # the last block is filled up
+    body = 4 * head.kept + head.kept // 4096 + filled
+    longest = (common.size // 8, body, norms, 4 * len(common.buffers))
+    if any(found > most + _SPARE for found, most in zip(head.sections, longest, strict=True)):
+        raise DecodeError("a section is longer than it can be")
+    if _HEAD.size + sum(head.sections) + _SUM.size != length:
+        raise DecodeError(f"{length} bytes, the header says {_HEAD.size + sum(head.sections) + _SUM.size}")
 
 
-def _pack_levels(levels: np.ndarray, s: int) -> bytes:
-    shifted = (levels.astype(np.int16) + s).astype(np.uint8)
-    return b"".join(np.packbits((shifted >> plane) & 1).tobytes() for plane in range((2 * s).bit_length()))
+def _read_raw(head: Header, sections: list[memoryview], mask: np.ndarray | None, common: Common) -> Raw:
+    near = common.weights if mask is None else common.weights[mask]
+    trained = None
+    values = unpack_floats(head.body_form, sections[1], near)
+    if head.body_form == DIFFERENCES:
+        trained = values
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = accumulated(near, trained, head.rate)
+    if not np.isfinite(values).all():
+        raise DecodeError("a value is not finite")
+    return Raw(values, trained, head.rate)
 
 
-def _unpack_levels(section: memoryview, kept: int, s: int) -> np.ndarray:
-    length = -(-kept // 8)
-    shifted = np.zeros(kept, np.uint8)
-    for plane in range((2 * s).bit_length()):
-        bits = np.unpackbits(np.frombuffer(section[plane * length : (plane + 1) * length], np.uint8))
-        if bits[kept:].any():
-            raise DecodeError("padding of the levels is not zero")
-        shifted |= bits[:kept] << plane
-    if kept and int(shifted.max()) > 2 * s:
-        raise DecodeError(f"a level is above {s}")
-    return (shifted.astype(np.int16) - s).astype(np.int8)
+def _read_levels(head: Header, sections: list[memoryview], mask: np.ndarray | None, common: Common) -> Quantised:
+    starts = bucket_starts(head.kept, head.bucket, common.starts, mask)
+    norms = unpack_norms(head.norms_form, sections[2], len(starts) - 1)
+    quantiser = QUANTISERS[SCHEMES[head.scheme]]
+    levels = unpack_levels(
+        head.body_form, sections[1], quantiser.count(starts), head.s, quantiser.context(starts, head.seed)
+    )
+    if SCHEMES[head.scheme] == "eden" and head.s > 1 and not levels.all():
+        raise DecodeError("a level is 0 where none can be")
+    return Quantised(SCHEMES[head.scheme], levels, norms, head.s, head.bucket, head.seed)
+
+
+def entries(update: Update, common: Common) -> Singles:
+    """Return the entries of d that an update stands for, those under its mask."""
+    body = update.body
+    if isinstance(body, Raw):
+        return body.values
+    starts = bucket_starts(update.kept, body.bucket, common.starts, update.mask)
+    return QUANTISERS[body.scheme].dequantise(body.levels, body.norms, starts, body.s, body.seed)
+
+
+def _length(update: Update, common: Common) -> float:
+    """Return the l2 norm of d as it will be decoded."""
+    body, total = update.body, 0.0
+    if isinstance(body, Quantised) and body.scheme == "qsgd":  # without going through every entry as float32
+        starts = bucket_starts(update.kept, body.bucket, common.starts, update.mask)
+        for start, stop, factor in spread(body.norms / np.float32(body.s), starts):
+            wide = body.levels[start:stop] * factor.astype(np.float64)
+            total += float(np.add.reduce(np.square(wide, out=wide)))
+        return float(np.sqrt(total))
+    values = entries(update, common)
+    for start in range(0, len(values), _CHUNK):
+        wide = values[start : start + _CHUNK].astype(np.float64)
+        total += float(np.add.reduce(np.square(wide, out=wide)))
+    return float(np.sqrt(total))
+
+
+def _rounded_up(length: float) -> float:
+    with np.errstate(over="ignore"):
+        single = np.float32(length)
+        return float(np.nextafter(single, np.float32(np.inf)) if float(single) < length else single)
+
+
+def _without_useless_mask(update: Update, common: Common) -> Update:
+    """Leave the mask out where it costs more than the zeros that it saves, and buckets do not depend on it."""
+    body, mask = update.body, update.mask
+    if update.forms is not None or mask is None or not isinstance(body, Quantised) or body.scheme != "qsgd":
+        return update
+    if body.bucket > 0:
+        return update
+    levels = np.zeros(update.size, np.int8)
+    some = places_of(body.levels != 0)
+    levels[np.flatnonzero(mask)[some]] = body.levels[some]
+    coder = CODERS[update.coder]
+    with_mask = len(pack_mask(update, common)[1]) + len(pack_levels(body.levels, body.s, None, coder)[1])
+    if with_mask <= len(pack_levels(levels, body.s, None, coder)[1]):
+        return update
+    return replace(update, mask=None, channels=None, threshold=float("nan"), body=replace(body, levels=levels))

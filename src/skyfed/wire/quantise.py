@@ -1,18 +1,19 @@
-"""QSGD: unbiased low-precision quantisation (Eq. 12), one norm for all entries, for each tensor, or for each bucket."""
+"""The quantisers, behind one interface: QSGD as in the paper, subtractive dither, rotation (EDEN).
 
-from collections.abc import Iterator
-from itertools import pairwise
-from typing import Annotated, Literal
+Each turns the entries of d into small whole numbers (levels) and one norm a bucket, and back without bias.
+"""
+
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from skyfed.records import Bools, Floats, Ints, Singles
+from skyfed.records import Ints, Levels, Singles
+from skyfed.wire.buckets import ROUNDING, SMALLEST, TENSOR, bucket_norms, spread
+from skyfed.wire.eden import Eden
 
-TENSOR = -1  # bucket code: one norm a parameter tensor
-_MANY = 1000  # buckets from which on they are handled together rather than one by one
-_CHUNK = 1 << 20  # entries handled at a time, to stay in cache
+Scheme = Literal["qsgd", "dither", "eden"]
 
 
 class QuantiseSettings(BaseModel):
@@ -20,14 +21,22 @@ class QuantiseSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    scheme: Literal["qsgd"] = Field("qsgd", description="the quantiser")
-    s: int = Field(3, ge=1, le=127, description="levels above zero")
-    bucket: Literal["tensor"] | Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
-        512, description='entries a norm: 0 all (as printed), "tensor", or n'
+    scheme: Scheme = Field(
+        "qsgd", description="the quantiser: qsgd (the paper's), dither (subtractive), eden (rotation)"
     )
-    norm: Literal["l2", "linf"] = Field("l2", description="the norm of a bucket")
+    s: int = Field(3, ge=1, le=127, description="levels above zero; eden: 1, 2 or 4, which are 1, 2 or 3 bits an entry")
+    bucket: Literal["tensor"] | Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
+        512, description='entries a norm: 0 all (as printed), "tensor", or n; eden: a power of two from 64 to 65536'
+    )
+    norm: Literal["l2", "linf"] = Field("l2", description="the norm of a bucket (qsgd, dither)")
+    variance: float | None = Field(
+        None, ge=0.6, le=1e4, description="eden with s = 1: relative variance to aim at; small rotated entries go as 0"
+    )
     raw_probability: Literal["delta"] | Annotated[float, Field(ge=0, le=1)] = Field(
         "delta", description="q of 2ceoafl: probability of a raw upload"
+    )
+    coder: Literal["range", "zstd", "plain"] = Field(
+        "range", description="how levels are packed: range coder, zstd, or bit planes as they are"
     )
 
     @property
@@ -35,86 +44,152 @@ class QuantiseSettings(BaseModel):
         """Bucket as a number: 0 all, -1 one a tensor, n."""
         return TENSOR if self.bucket == "tensor" else int(self.bucket)
 
+    @field_validator("bucket")
+    @classmethod
+    def _not_tiny(cls, bucket: str | int) -> str | int:
+        if isinstance(bucket, int) and 0 < bucket < SMALLEST:
+            raise ValueError(f'allowed: 0, "tensor", or {SMALLEST} and more')
+        return bucket
 
-def bucket_starts(size: int, bucket: int, starts: Ints, mask: Bools | None) -> Ints:
-    """First kept entry of each bucket, then the number kept; `starts` are the tensors' in the full vector."""
-    if bucket == TENSOR:
-        return starts if mask is None else np.concatenate([[0], np.cumsum(mask)])[starts]
-    if bucket == 0:
-        return np.array([0, size])
-    return np.append(np.arange(0, size, bucket), size)
+    @model_validator(mode="after")
+    def _rotatable(self) -> "QuantiseSettings":
+        if self.scheme == "eden" and not Eden.fits(self.bucket_code, self.s):
+            raise ValueError("scheme = 'eden': allowed: bucket a power of two from 64 to 65536, s 1, 2 or 4")
+        if self.variance is not None and (self.scheme, self.s) != ("eden", 1):
+            raise ValueError("variance: allowed: with scheme = 'eden' and s = 1")
+        if self.variance is not None and self.variance > Eden.most_variance(self.bucket_code):
+            most = Eden.most_variance(self.bucket_code)
+            raise ValueError(
+                f"variance: allowed: at most {most:.3g} with buckets of {self.bucket}; larger ones go further"
+            )
+        return self
 
 
-def quantise(
-    values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator
-) -> tuple[NDArray[np.int8], Singles]:
-    """Draw the levels of each entry and return them with the buckets' norms (Eq. 12).
+class Quantiser(Protocol):
+    """One way of quantising.
 
-    Entry d in a bucket of norm n gets level l or l+1 of s with l/s <= |d|/n < (l+1)/s, so that its mean is d.
-    A bucket of zeros has norm 0 and levels 0.
+    values (n,) entries   starts (b+1,) of the buckets   s levels above zero   seed what both sides draw from
     """
-    norms = _norms(values, starts, norm)
-    levels = np.empty(len(values), np.int8)
+
+    def count(self, starts: Ints) -> int:
+        """Return the number of levels for these buckets."""
+
+    def quantise(
+        self, values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator
+    ) -> tuple[Levels, Singles, int]:
+        """Return levels, norms and seed; the mean of `dequantise` over rng is `values`."""
+
+    def dequantise(self, levels: Levels, norms: Singles, starts: Ints, s: int, seed: int) -> Singles:
+        """Return the entries the levels stand for."""
+
+    def variance_bound(self, starts: Ints, s: int, norm: str) -> float:
+        """Return q with E||Q(d) - d||^2 <= q ||d||^2 (Eq. 16)."""
+
+    def context(self, starts: Ints, seed: int) -> NDArray[np.uint8] | None:
+        """Return what both sides know about each level before it is sent, if that helps to code it."""
+
+
+class Qsgd:
+    """Rounds to one of the two nearest levels of norm/s by a toss that keeps the mean (Eq. 12)."""
+
+    def count(self, starts: Ints) -> int:
+        """Return the number of levels."""
+        return int(starts[-1])
+
+    def quantise(
+        self, values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator
+    ) -> tuple[Levels, Singles, int]:
+        """Draw level l or l+1 with l/s <= |d|/norm < (l+1)/s; a bucket of zeros has norm 0 and levels 0."""
+        norms = bucket_norms(values, starts, norm)
+        levels = np.empty(len(values), np.int8)
+        for start, stop, factor in spread(_inverse(norms, s), starts):
+            part = values[start:stop]
+            drawn = rng.random(len(part), np.float32)
+            drawn += np.abs(part) * factor
+            np.minimum(np.floor(drawn, out=drawn), s, out=drawn)
+            levels[start:stop] = np.copysign(drawn, part)
+        return levels, norms, 0
+
+    def dequantise(self, levels: Levels, norms: Singles, starts: Ints, s: int, seed: int) -> Singles:
+        """Return norm * level / s for each entry."""
+        values = np.empty(len(levels), np.float32)
+        for start, stop, factor in spread(norms / np.float32(s), starts):
+            np.multiply(levels[start:stop], factor, out=values[start:stop], casting="unsafe")
+        return values
+
+    def variance_bound(self, starts: Ints, s: int, norm: str) -> float:
+        """With a step of norm/s an entry's variance is at most step^2/4, and at most step |d|.
+
+        Over n entries: n/(4 s^2) and sqrt(n)/s, for both norms; they grow by the rounding of the norm.
+        """
+        n = int(np.diff(starts).max(initial=0))
+        return float(ROUNDING * min(n / (4 * s * s), n**0.5 / s))
+
+    def context(self, starts: Ints, seed: int) -> None:
+        """Nothing is known beforehand."""
+
+
+class Dither:
+    """Rounds after adding noise that the other side knows and takes away again: the error is uniform, whatever d is."""
+
+    def count(self, starts: Ints) -> int:
+        """Return the number of levels."""
+        return int(starts[-1])
+
+    def quantise(
+        self, values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator
+    ) -> tuple[Levels, Singles, int]:
+        """Return floor(d s/norm + v) with v uniform on [0, 1) from the seed."""
+        seed = int(rng.integers(2**63))
+        noise = _noise(seed)
+        norms = bucket_norms(values, starts, norm)
+        levels = np.empty(len(values), np.int8)
+        for start, stop, factor in spread(_inverse(norms, s), starts):
+            drawn = noise.random(stop - start, np.float32)
+            drawn += values[start:stop] * factor
+            levels[start:stop] = np.clip(np.floor(drawn, out=drawn), -s, s)
+        return levels, norms, seed
+
+    def dequantise(self, levels: Levels, norms: Singles, starts: Ints, s: int, seed: int) -> Singles:
+        """Return (level + 1/2 - v) norm / s."""
+        noise = _noise(seed)
+        values = np.empty(len(levels), np.float32)
+        for start, stop, factor in spread(norms / np.float32(s), starts):
+            drawn = np.float32(0.5) - noise.random(stop - start, np.float32)
+            drawn += levels[start:stop]
+            np.multiply(drawn, factor, out=values[start:stop])
+        return values
+
+    def variance_bound(self, starts: Ints, s: int, norm: str) -> float:
+        """The error is uniform over a step of norm/s: n/(12 s^2), exact for l2 but for the rounding of the norm."""
+        return ROUNDING * int(np.diff(starts).max(initial=0)) / (12 * s * s)
+
+    def context(self, starts: Ints, seed: int) -> NDArray[np.uint8]:
+        """Where v lies: small entries become -1 only for v near 0, and 1 only for v near 1."""
+        noise = _noise(seed)
+        found = np.empty(int(starts[-1]), np.uint8)
+        for start, stop, _ in spread(np.zeros(len(starts) - 1, np.float32), starts):
+            found[start:stop] = _CONTEXTS[(noise.random(stop - start, np.float32) * 256).astype(np.uint8)]
+        return found
+
+
+QUANTISERS: dict[str, Quantiser] = {"qsgd": Qsgd(), "dither": Dither(), "eden": Eden()}
+
+_EDGES = np.array([1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96])  # of 256: finer where a level is likely
+_CONTEXTS = np.concatenate(
+    [np.searchsorted(_EDGES, np.arange(128), "right"), 25 - np.searchsorted(_EDGES, np.arange(127, -1, -1), "right")]
+).astype(np.uint8)
+
+
+def quantiser(settings: QuantiseSettings) -> Quantiser:
+    """Return the quantiser of a sender."""
+    return Eden(settings.variance) if settings.scheme == "eden" else QUANTISERS[settings.scheme]
+
+
+def _noise(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def _inverse(norms: Singles, s: int) -> Singles:
     wide = np.divide(s, norms, out=np.zeros(len(norms)), where=norms > 0, dtype=np.float64)
-    scale = np.minimum(wide, np.finfo(np.float32).max).astype(np.float32)
-    for start, stop, factor in _spread(scale, starts):
-        part = values[start:stop]
-        drawn = rng.random(len(part), np.float32)
-        drawn += np.abs(part) * factor
-        np.minimum(np.floor(drawn, out=drawn), s, out=drawn)
-        levels[start:stop] = np.copysign(drawn, part)
-    return levels, norms
-
-
-def dequantise(levels: NDArray[np.int8], norms: Singles, starts: Ints, s: int) -> Singles:
-    """Return norm * level / s for each entry."""
-    values = np.empty(len(levels), np.float32)
-    for start, stop, factor in _spread(norms / np.float32(s), starts):
-        np.multiply(levels[start:stop], factor, out=values[start:stop], casting="unsafe")
-    return values
-
-
-def variance_bound(starts: Ints, s: int, norm: str) -> float:
-    """Bound q of the relative variance, E||Q(d) - d||^2 <= q ||d||^2 (Eq. 16).
-
-    l2 over n entries: min(n/s^2, sqrt(n)/s); linf: n/(4 s^2), since an entry's variance is at most (norm/s)^2 / 4.
-    """
-    n = int(np.diff(starts).max(initial=0))
-    return n / (4 * s * s) if norm == "linf" else min(n / s**2, n**0.5 / s)
-
-
-def _norms(values: Singles, starts: Ints, norm: str) -> Singles:
-    """Norm of each bucket, summed in float64 and rounded up to float32, so that no entry exceeds its norm."""
-    if len(starts) < _MANY:
-        found = np.array([_norm(values[start:stop].astype(np.float64), norm) for start, stop in pairwise(starts)])
-    else:
-        wide = values.astype(np.float64)
-        some = np.diff(starts) > 0
-        found = np.zeros(len(starts) - 1)
-        if norm == "linf":
-            found[some] = np.maximum.reduceat(np.abs(wide), starts[:-1][some])
-        else:
-            found[some] = np.sqrt(np.add.reduceat(wide * wide, starts[:-1][some]))
-    single = found.astype(np.float32)
-    return np.where(single < found, np.nextafter(single, np.float32(np.inf)), single)
-
-
-def _norm(values: Floats, norm: str) -> float:
-    return float(
-        np.abs(values).max(initial=0.0) if norm == "linf" else np.sqrt(np.add.reduce(values * values))
-    )  # not BLAS: it sums by threads
-
-
-def _spread(factors: Singles, starts: Ints) -> Iterator[tuple[int, int, Singles]]:
-    """Yield runs of entries with the factor of each entry's bucket."""
-    sizes = np.diff(starts)
-    if len(factors) < _MANY:
-        for factor, start, stop in zip(factors, starts[:-1], starts[1:], strict=True):
-            for first in range(int(start), int(stop), _CHUNK):
-                last = min(first + _CHUNK, int(stop))
-                yield first, last, np.asarray(factor)
-        return
-    step = max(1, _CHUNK // max(1, int(sizes.max())))
-    for first in range(0, len(factors), step):
-        last = min(first + step, len(factors))
-        yield int(starts[first]), int(starts[last]), np.repeat(factors[first:last], sizes[first:last])
+    return np.minimum(wide, np.finfo(np.float32).max).astype(np.float32)

@@ -1,0 +1,269 @@
+"""Structured pruning: drop whole channels, train a small dense model, put it back (prune.granularity = "channel").
+
+A group is a set of channels that must go together: the outputs of one layer, what normalises them, and the inputs of
+those who read them; along a residual stream all layers that add to it. Every group keeps the same share of its
+channels, those with the largest weights.
+"""
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from skyfed.errors import BadInputError
+from skyfed.learning.flat import FlatModel, Layout
+from skyfed.learning.models import BasicBlock, ResNet
+from skyfed.learning.shapes import Conv, live_taps, multiplications
+from skyfed.records import Bools
+from skyfed.wire import Channels
+
+Groups = list[list[tuple[str, int]]]  # for each group its members: name of a parameter or buffer, axis of the channels
+_STEP = 16  # groups of 64 channels or more keep a multiple of this many, which processors like
+
+
+def channel_groups(module: nn.Module) -> Groups:
+    """Return the groups of a model: known for those of skyfed, asked for by `channel_groups()` of a user's own."""
+    own = getattr(module, "channel_groups", None)
+    if callable(own):
+        groups: Groups = own()
+        return groups
+    if any(isinstance(layer, nn.GroupNorm) for layer in module.modules()):
+        raise BadInputError("prune.granularity = 'channel' needs model.norm = 'batch': a group norm mixes channels")
+    if isinstance(module, ResNet):
+        return _resnet_groups(module)
+    if isinstance(module, nn.Sequential):
+        return _chain_groups(module)
+    raise BadInputError(
+        "prune.granularity = 'channel': allowed: resnet18, cnn, mlp, or a module with a method channel_groups()"
+    )
+
+
+def _made_by(layer: str, module: nn.Module) -> list[tuple[str, int]]:
+    """Return what belongs to the outputs of a layer."""
+    own = module.get_submodule(layer)
+    tensors = [*own.named_parameters(), *own.named_buffers()]
+    return [(f"{layer}.{name}", 0) for name, tensor in tensors if tensor.dim()]
+
+
+def _resnet_groups(module: nn.Module) -> Groups:
+    stream = [*_made_by("0", module), *_made_by("1", module)]
+    groups, streams = [], [stream]
+    for name, block in module.named_children():
+        if not isinstance(block, BasicBlock):
+            continue
+        inner = [*_made_by(f"{name}.conv1", module), *_made_by(f"{name}.norm1", module), (f"{name}.conv2.weight", 1)]
+        groups.append(inner)
+        stream.append((f"{name}.conv1.weight", 1))
+        out = [*_made_by(f"{name}.conv2", module), *_made_by(f"{name}.norm2", module)]
+        if isinstance(block.shortcut, nn.Sequential):
+            stream.append((f"{name}.shortcut.0.weight", 1))
+            stream = [*_made_by(f"{name}.shortcut.0", module), *_made_by(f"{name}.shortcut.1", module)]
+            streams.append(stream)
+        stream += out
+    last = [name for name, layer in module.named_children() if isinstance(layer, nn.Linear)][-1]
+    stream.append((f"{last}.weight", 1))
+    return [*streams, *groups]
+
+
+def _chain_groups(module: nn.Module) -> Groups:
+    """Group a plain chain of layers: what a convolution or linear layer makes, the next one reads."""
+    groups: Groups = []
+    for name, layer in module.named_children():
+        if isinstance(layer, Conv | nn.Linear):
+            if groups:
+                groups[-1].append((f"{name}.weight", 1))
+            groups.append(_made_by(name, module))
+        elif groups and any(True for _ in layer.parameters()):
+            groups[-1] += _made_by(name, module)
+    return groups[:-1]  # the last layer's outputs are the classes
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The channels that stay, for each group."""
+
+    groups: tuple[Bools, ...]
+
+    @property
+    def flags(self) -> Bools:
+        """All groups one after the other."""
+        return np.concatenate(self.groups)
+
+
+class ChannelPruner:
+    """Chooses channels, cuts the small model out of the large one and puts it back."""
+
+    def __init__(self, model: FlatModel, budget: str) -> None:
+        """Prepare for a model; the budget counts "weights" or "flops"."""
+        self._model, self._seen, self._budget = model, model.seen, budget
+        self._groups = channel_groups(model.module)
+        self._tensors = dict([*model.module.named_parameters(), *model.module.named_buffers()])
+        self._sizes = [self._tensors[group[0][0]].shape[group[0][1]] for group in self._groups]
+        self._axes: dict[str, dict[int, int]] = {}  # tensor -> axis -> group
+        for number, group in enumerate(self._groups):
+            for name, axis in group:
+                self._axes.setdefault(name, {})[axis] = number
+        self._work = self._works()
+        self._live = _live_taps(model)
+        self._small = copy.deepcopy(model.module)
+        self.channels = self._channels(model.layout)
+
+    def choose(self, weights: Tensor, delta: float) -> Kept:
+        """Return the channels that stay under the budget 1 - delta, by the weights after the dense steps."""
+        share = self._share(1 - delta)
+        scores = [torch.zeros(size, dtype=weights.dtype, device=weights.device) for size in self._sizes]
+        for name, view in zip(self._model.layout.names, self._model.views(weights), strict=True):
+            if view.dim() < 2 or name not in self._axes:
+                continue
+            each = view if view.dim() == 2 else view.square().sum(tuple(range(2, view.dim())))
+            each = each.square() if view.dim() == 2 else each
+            for axis, number in self._axes[name].items():
+                scores[number] += each.sum(1 - axis).view(self._sizes[number], -1).sum(1)
+        kept = []
+        for score in scores:
+            best = np.zeros(len(score), bool)
+            best[np.argsort(-score.cpu().numpy(), kind="stable")[: _count(share, len(score))]] = True
+            kept.append(best)
+        return Kept(tuple(kept))
+
+    def mask(self, kept: Kept) -> tuple[Bools, int]:
+        """Return (n,) which live entries stay, and how many of all p do."""
+        flat, total = torch.zeros(self._model.layout.size, dtype=torch.bool), 0
+        for name, view in zip(self._model.layout.names, self._model.views(flat), strict=True):
+            index, taps = self._index(name, kept), self._live.get(name)
+            for part in [view] if taps is None else [_taps_first(view)[tap] for tap in taps]:
+                part[index] = True
+            share = [len(places) / view.shape[axis] for axis, places in self._places(name, kept).items()]
+            total += round(view.numel() * float(np.prod(share)))
+        return self._model.layout.of_live(flat.numpy()), total
+
+    def cut(self, kept: Kept) -> FlatModel:
+        """Return the small model with the large model's present weights and buffers."""
+        for name, tensor in [*self._small.named_parameters(), *self._small.named_buffers()]:
+            if not tensor.dim():
+                continue
+            part = self._tensors[name].detach()
+            taps, places = self._live.get(name), self._places(name, kept)
+            if taps is None:
+                for axis, where in places.items():
+                    part = part.index_select(axis, where)
+            else:  # dead taps need not be right, only finite
+                by_tap = _taps_first(part)
+                live = [_chosen(by_tap[tap], places) for tap in taps]
+                part = live[0].new_zeros(len(by_tap), *live[0].shape)
+                for tap, one in zip(taps, live, strict=True):
+                    part[tap] = one
+                part = part.view(*tensor.shape[2:], *part.shape[1:]).permute(-2, -1, *range(tensor.dim() - 2))
+            if isinstance(tensor, nn.Parameter):
+                tensor.data, tensor.grad = part, None
+            else:
+                tensor.set_(part.clone())  # type: ignore[call-overload]
+        model = self._model
+        return FlatModel(self._small, model.weights.dtype, model.device, wide=model.wide, seen=self._seen)
+
+    def put_back(self, kept: Kept, small: FlatModel) -> None:
+        """Write the small model's weights and buffers into the large one; all else stays."""
+        with torch.no_grad():
+            for name, tensor in [*small.module.named_parameters(), *small.module.named_buffers()]:
+                if not tensor.dim():
+                    continue
+                index, taps = self._index(name, kept), self._live.get(name)
+                if taps is None:
+                    self._tensors[name].data[index] = tensor.data
+                else:
+                    large, part = _taps_first(self._tensors[name].data), _taps_first(tensor.data)
+                    for tap in taps:
+                        large[tap][index] = part[tap]
+
+    def _index(self, name: str, kept: Kept) -> tuple[Tensor | slice, ...]:
+        """Return the index of a tensor's kept part."""
+        places = self._places(name, kept)
+        index: list[Tensor | slice] = [places.get(axis, slice(None)) for axis in range(2)]
+        if len(places) == 2:
+            index[0] = places[0].unsqueeze(1)
+        return tuple(index[: max(1, len(self._tensors[name].shape[:2]))])
+
+    def _places(self, name: str, kept: Kept) -> dict[int, Tensor]:
+        found = {}
+        for axis, number in sorted(self._axes.get(name, {}).items()):
+            repeat = self._tensors[name].shape[axis] // self._sizes[number]
+            found[axis] = torch.from_numpy(np.flatnonzero(np.repeat(kept.groups[number], repeat)))
+        return found
+
+    def _channels(self, layout: Layout) -> Channels:
+        """Return for every entry of the flat weights the channels it belongs to."""
+        offsets = np.concatenate([[0], np.cumsum(self._sizes)])
+        both = []
+        for axis in (0, 1):
+            parts = []
+            for name, shape, order in zip(layout.names, layout.shapes, layout.orders, strict=True):
+                number = self._axes.get(name, {}).get(axis)
+                owner = np.full(shape, -1, np.int16)
+                if number is not None:
+                    each = np.repeat(np.arange(self._sizes[number]), shape[axis] // self._sizes[number])
+                    owner[:] = (offsets[number] + each).reshape([-1 if k == axis else 1 for k in range(len(shape))])
+                parts.append(owner.transpose(order).reshape(-1))
+            both.append(np.concatenate(parts))
+        return Channels(int(offsets[-1]), both[0], both[1])
+
+    def _share(self, budget: float) -> float:
+        """Return the largest share of channels whose cost is within the budget."""
+        full = self._cost(1.0)
+        low, high = 0.0, 1.0
+        if budget >= 1:
+            return 1.0
+        for _ in range(24):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._cost(middle) <= budget * full else (low, middle)
+        return low
+
+    def _cost(self, share: float) -> float:
+        """Return weights or multiplications with so much of every group."""
+        part = [_count(share, size) / size for size in self._sizes]
+        return sum(work * float(np.prod([part[number] for number in groups])) for work, groups in self._work)
+
+    def _works(self) -> list[tuple[float, list[int]]]:
+        """Return what each layer costs in full, with the groups that its cost is proportional to."""
+        found = []
+        for name, layer in self._model.module.named_modules():
+            weight = getattr(layer, "weight", None)
+            if not isinstance(weight, nn.Parameter):
+                continue
+            work = float(weight.numel())
+            if self._budget == "flops" and isinstance(layer, Conv):
+                work = float(sum(multiplications(layer, shape) for shape in self._seen.get(name, [])))
+            elif self._budget == "flops" and not isinstance(layer, nn.Linear):
+                continue
+            found.append((work, list(self._axes.get(f"{name}.weight" if name else "weight", {}).values())))
+        return found
+
+
+def _taps_first(kernel: Tensor) -> Tensor:
+    return kernel.permute(*range(2, kernel.dim()), 0, 1).flatten(0, kernel.dim() - 3)
+
+
+def _chosen(matrix: Tensor, places: dict[int, Tensor]) -> Tensor:
+    for axis, where in places.items():
+        matrix = matrix.index_select(axis, where)
+    return matrix
+
+
+def _live_taps(model: FlatModel) -> dict[str, list[int]]:
+    """Return the live taps of kernels that have dead ones, by name of the parameter."""
+    found = {}
+    for name, layer in model.module.named_modules():
+        if isinstance(layer, Conv):
+            live = live_taps(layer, model.seen.get(name, []))
+            if not live.all():
+                found[f"{name}.weight"] = np.flatnonzero(live.reshape(-1)).tolist()
+    return found
+
+
+def _count(share: float, size: int) -> int:
+    """Return how many channels of a group stay."""
+    count = round(share * size)
+    if size >= 4 * _STEP:
+        count = count // _STEP * _STEP
+    return max(1, min(size, count)) if size < 4 * _STEP else max(_STEP, min(size, count))

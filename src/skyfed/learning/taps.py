@@ -1,0 +1,168 @@
+"""Convolutions on small maps as matrix products over the taps that meet pixels.
+
+A 3x3 kernel on a 1x1 map multiplies eight taps with padding; libraries do so all the same. Here only live taps are
+multiplied, straight from and into the flat weights and gradients, which hold such kernels tap by tap.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from skyfed.learning.shapes import Reach, Shape, dense_multiplications, multiplications, reaches
+
+_WORTH = 0.6  # share of useful multiplications up to which taps are faster than the library
+_CHANNELS = 64  # from which on a product is large enough
+
+TAPS_FIRST = (2, 3, 0, 1)  # order of a kernel's axes in the flat vector: tap, then (out, in)
+
+
+@dataclass(frozen=True)
+class Product:
+    """One product: a tap (its number), pixels of the input, pixels of the output; runs of `count` pixels.
+
+    opens, begins, starts  whether it is the first to reach its output, its input, its tap
+    """
+
+    tap: int
+    into: int
+    out_of: int
+    count: int
+    opens: bool
+    begins: bool
+    starts: bool
+
+
+@dataclass(frozen=True)
+class TapPlan:
+    """The products of a convolution for inputs of one shape; outs and ins are numbers of pixels."""
+
+    shape: Shape
+    out: Shape
+    products: tuple[Product, ...]
+    fills: bool  # whether every output pixel is opened by a product
+    drains: bool  # whether every input pixel is begun by a product
+
+
+class TapConv2d(nn.Conv2d):
+    """A convolution that multiplies live taps only, where its input has the shape that was planned for."""
+
+    plan: TapPlan
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve."""
+        if tuple(x.shape[2:]) != self.plan.shape or self.weight.grad is None:
+            return super().forward(x)
+        y: Tensor = _Taps.apply(x, self.weight, self.weight.grad, self.plan)  # type: ignore[no-untyped-call]
+        if x.is_contiguous():  # hand on the memory format that came in
+            y = y.contiguous()
+        return y if self.bias is None else y + self.bias.view(1, -1, 1, 1)
+
+
+class _Taps(torch.autograd.Function):
+    """The products, pixel by pixel; the gradient of the kernel is written where it belongs, not added."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, slope: Tensor, plan: TapPlan) -> Tensor:
+        pixels = x.permute(2, 3, 0, 1).reshape(-1, x.shape[1])  # (pixel, picture), channel
+        ctx.save_for_backward(pixels)
+        ctx.weight, ctx.slope, ctx.plan, ctx.shape = weight, slope, plan, x.shape
+        batch, taps = len(x), _by_tap(weight)
+        size = plan.out[0] * plan.out[1] * batch
+        y = x.new_empty(size, len(weight)) if plan.fills else x.new_zeros(size, len(weight))
+        for one in plan.products:
+            inside = pixels[one.into * batch : (one.into + one.count) * batch]
+            outside = y[one.out_of * batch : (one.out_of + one.count) * batch]
+            torch.addmm(outside, inside, taps[one.tap].t(), beta=0 if one.opens else 1, out=outside)
+        return y.view(*plan.out, batch, -1).permute(2, 3, 0, 1).contiguous(memory_format=torch.channels_last)
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
+        (pixels,) = ctx.saved_tensors
+        plan: TapPlan = ctx.plan
+        slopes = above[0].permute(2, 3, 0, 1).reshape(-1, len(ctx.weight))
+        taps, slope, batch = _by_tap(ctx.weight), _by_tap(ctx.slope), ctx.shape[0]
+        down = None
+        if ctx.needs_input_grad[0]:
+            down = torch.empty_like(pixels) if plan.drains else torch.zeros_like(pixels)
+        for one in plan.products:
+            ins = slice(one.into * batch, (one.into + one.count) * batch)
+            outside = slopes[one.out_of * batch : (one.out_of + one.count) * batch]
+            into = slope[one.tap]
+            torch.addmm(into, outside.t(), pixels[ins], beta=0 if one.starts else 1, out=into)
+            if down is not None:
+                torch.addmm(down[ins], outside, taps[one.tap], beta=0 if one.begins else 1, out=down[ins])
+        if down is None:
+            return None, None, None, None
+        back = down.view(*plan.shape, batch, -1).permute(2, 3, 0, 1).contiguous(memory_format=torch.channels_last)
+        return back, None, None, None
+
+
+def _by_tap(kernel: Tensor) -> tuple[Tensor, ...]:
+    return kernel.detach().permute(TAPS_FIRST).flatten(0, 1).unbind(0)
+
+
+def plan_taps(layer: nn.Conv2d, shape: Shape) -> TapPlan:
+    """Return the products of a layer for inputs of this shape; those that reach most pixels at once go first."""
+    (rows, height), (columns, width) = (reaches(layer, axis, length) for axis, length in enumerate(shape))
+    return _plan(rows, columns, (height, width), shape, layer.kernel_size[1])
+
+
+@lru_cache(256)
+def _plan(rows: tuple[Reach, ...], columns: tuple[Reach, ...], out: Shape, shape: Shape, across: int) -> TapPlan:
+    height, width = out
+    runs: list[list[int]] = []  # tap, first input pixel, first output pixel, count
+    for row in rows:
+        for column in columns:
+            tap = row.tap * across + column.tap
+            first = len(runs)
+            for y in range(row.count):
+                for x in range(column.count):
+                    into = (row.first_in + y * row.step) * shape[1] + column.first_in + x * column.step
+                    out_of = (row.first_out + y) * width + column.first_out + x
+                    last = runs[-1] if len(runs) > first else None
+                    if last and (into, out_of) == (last[1] + last[3], last[2] + last[3]):
+                        last[3] += 1
+                    else:
+                        runs.append([tap, into, out_of, 1])
+    runs.sort(key=lambda run: -run[3])
+    products, opened, begun, started = [], set[int](), set[int](), set[int]()
+    for tap, into, out_of, count in runs:
+        outs, ins = range(out_of, out_of + count), range(into, into + count)
+        opens, begins = opened.isdisjoint(outs), begun.isdisjoint(ins)
+        products.append(Product(tap, into, out_of, count, opens, begins, tap not in started))
+        opened.update(outs)
+        begun.update(ins)
+        started.add(tap)
+    fills = _whole([(p.opens, p.out_of, p.count) for p in products], height * width)
+    drains = _whole([(p.begins, p.into, p.count) for p in products], shape[0] * shape[1])
+    return TapPlan(shape, (height, width), tuple(products), fills, drains)
+
+
+def _whole(parts: list[tuple[bool, int, int]], pixels: int) -> bool:
+    """Tell whether the products that write rather than add do so for every pixel before anything is added to it."""
+    return {pixel for writes, first, count in parts if writes for pixel in range(first, first + count)} == set(
+        range(pixels)
+    )
+
+
+def use_taps(module: nn.Module, seen: dict[str, list[Shape]]) -> None:
+    """Let the convolutions for which it is worth it multiply live taps only."""
+    layers = dict(module.named_modules())
+    for layer in layers.values():  # of a module that was cut out of another
+        if type(layer) is TapConv2d:
+            layer.__class__ = nn.Conv2d  # type: ignore[assignment]
+    owners = Counter(id(p) for layer in layers.values() for p in layer.parameters(recurse=False))
+    for name, shapes in seen.items():
+        layer = layers[name]
+        if type(layer) is not nn.Conv2d or len(shapes) != 1 or not layer.weight.requires_grad:
+            continue
+        plain = layer.groups == 1 and layer.padding_mode == "zeros" and owners[id(layer.weight)] == 1
+        large = min(layer.weight.shape[:2]) >= _CHANNELS
+        useful = multiplications(layer, shapes[0]) / dense_multiplications(layer, shapes[0])
+        if plain and large and useful <= _WORTH:
+            layer.__class__ = TapConv2d
+            layer.plan = plan_taps(layer, shapes[0])  # type: ignore[assignment]

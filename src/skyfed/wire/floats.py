@@ -1,0 +1,91 @@
+"""Floats that both sides nearly know: exact, as differences of their places in the order of all floats."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+from pcodec import ChunkConfig, DeltaSpec, ModeSpec, standalone
+
+from skyfed.records import Singles
+from skyfed.wire.reader import DecodeError, Reader, number
+
+PLAIN, DIFFERENCES = 0, 1
+_CHUNK = 1 << 18  # values packed at a time
+_HOW = ChunkConfig(compression_level=6, delta_spec=DeltaSpec.no_op(), mode_spec=ModeSpec.classic())
+
+
+def accumulated(start: Singles, trained: Singles, rate: float) -> Singles:
+    """Return d = (start - trained) / rate in float32, on the vehicle and at the station alike."""
+    return np.asarray((start - trained) / start.dtype.type(rate))
+
+
+def pack_floats(values: Singles, near: Singles, form: int | None = None) -> tuple[int, bytes]:
+    """Pack values as differences from `near` or as they are, whichever is shorter, or in the form asked for."""
+    plain = 4 * len(values)
+    if form != PLAIN and plain:
+        packed = b"".join(_pack_chunk(values[part], near[part]) for part in _parts(len(values)))
+        if form == DIFFERENCES or len(packed) < plain:
+            return DIFFERENCES, packed
+    return PLAIN, np.ascontiguousarray(values, "<f4").tobytes()
+
+
+def unpack_floats(form: int, data: memoryview, near: Singles) -> Singles:
+    """Read what `pack_floats` wrote: as many values as there are in `near`."""
+    if form == PLAIN:
+        if len(data) != 4 * len(near):
+            raise DecodeError(f"{len(data)} bytes of floats, {4 * len(near)} expected")
+        return np.frombuffer(data, "<f4").astype(np.float32)
+    if form != DIFFERENCES or not len(near):
+        raise DecodeError(f"floats in form {form}")
+    found = np.empty(len(near), np.float32)
+    reader = Reader(data)
+    for part in _parts(len(near)):
+        found[part] = _unpack_chunk(reader, near[part])
+    reader.end()
+    return found
+
+
+def _parts(count: int) -> list[slice]:
+    return [slice(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
+
+
+def _pack_chunk(values: Singles, near: Singles) -> bytes:
+    packed: bytes = standalone.simple_compress(_ordered(values) - _ordered(near), _HOW)
+    return number(len(packed)) + packed
+
+
+def _unpack_chunk(reader: Reader, near: Singles) -> Singles:
+    data = bytes(reader.take(reader.number(8 * len(near) + 4096)))
+    found = np.empty(len(near), np.int32)
+    with panics("packed floats are damaged"):
+        progress = standalone.simple_decompress_into(data, found)
+    if progress.n_processed != len(found) or not progress.finished:
+        raise DecodeError(f"{progress.n_processed} packed floats, {len(found)} expected")
+    if standalone.simple_compress(found, _HOW) != data:
+        raise DecodeError("packed floats are not as this version of pcodec packs them")
+    found += _ordered(near)
+    return _floats(found)
+
+
+@contextmanager
+def panics(what: str) -> Iterator[None]:
+    """Turn whatever a library does on damaged bytes into a DecodeError."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of compiled code is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise DecodeError(f"{what} ({error})") from None
+
+
+def _ordered(values: Singles) -> NDArray[np.int32]:
+    """Number the floats in their order; -0 comes right before 0."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.int32)
+    return bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))
+
+
+def _floats(ordered: NDArray[np.int32]) -> Singles:
+    return (ordered ^ ((ordered >> 31) & np.int32(0x7FFFFFFF))).view(np.float32)
