@@ -124,7 +124,6 @@ def test_more_impossible_problems_are_refused(change: dict, says: str) -> None:
         changed(**change)
 
 
-@pytest.mark.xfail(strict=True, reason="Problem.__post_init__ does not look at these yet")
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -56,7 +56,7 @@ class Aggregate:
         """Return w - eta * sum_u alpha_u Pi_u and the averaged buffers (Eq. 13)."""
         moved = weights.astype(np.float64)
         down, done = (eta / self.total) * self._sum, 0
-        for run in self._live or (slice(0, len(moved)),):
+        for run in (slice(0, len(moved)),) if self._live is None else self._live:
             moved[run] -= down[done : done + run.stop - run.start]
             done += run.stop - run.start
         return moved.astype(np.float32), (self._buffers / self.total).astype(np.float32)

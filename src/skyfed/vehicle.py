@@ -28,7 +28,7 @@ from skyfed.rng import stream
 from skyfed.sensing import Flight, Schedule, SensingSettings, grow
 from skyfed.sensing.datasets import Pictures
 from skyfed.server import ServerSettings
-from skyfed.wire import Channels, Common, QuantiseSettings, bucket_starts, encode, paper_bits, quantiser, read_header
+from skyfed.wire import Common, QuantiseSettings, bucket_starts, encode, paper_bits, quantiser, read_header
 
 
 class Experiment(Protocol):
@@ -116,9 +116,7 @@ class Vehicles:
         self._pruner: ChannelPruner | None = None
         if settings.prune.granularity == "channel":
             self._pruner = ChannelPruner(self.model, settings.prune.budget)
-            whole = self._pruner.channels
-            live = Channels(whole.count, self.layout.of_live(whole.first), self.layout.of_live(whole.second))
-            self.layout = replace(self.layout, channels=live)
+            self.layout = replace(self.layout, channels=self._pruner.channels)
         self._forward: tuple[Singles, Forward] | None = None
         self._common: tuple[Singles, Common] | None = None
         self._scope = self.layout.kernel_runs if settings.prune.scope == "kernels" else None

@@ -97,17 +97,23 @@ class Problem:
     decay_length: float = 50.0
 
     def __post_init__(self) -> None:
+        if self.psi.ndim != 2:
+            raise BadInputError(f"flight problem: psi has shape {self.psi.shape}; allowed: (classes, rounds)")
         C, T = self.psi.shape
+        whole = np.issubdtype(self.imax.dtype, np.integer) and bool((self.imax >= 0).all())
         checks = [
+            (self.windows in ("paper", "rolling"), f"windows = {self.windows!r}; allowed: 'paper', 'rolling'"),
+            (whole, "imax must be whole numbers from 0 on"),
+            (0 < self.decay_length < np.inf, "decay_length must be above 0 and finite"),
             (T >= 1 and C >= 1, "psi needs at least one class and one round"),
             (self.centres.shape == (C, 2), f"centres have shape {self.centres.shape}; allowed: {(C, 2)}"),
             (self.radii.shape == (C,), f"radii have shape {self.radii.shape}; allowed: {(C,)}"),
             (bool(np.isfinite(self.centres).all()), "centres must be finite"),
             (bool((np.isfinite(self.radii) & (self.radii > 0)).all()), "radii must be above 0 and finite"),
             (bool((np.isfinite(self.psi) & (self.psi >= 0)).all()), "psi must be 0 or more and finite"),
-            (self.dmin >= 0 and self.vmax > 0, "dmin must be 0 or more, vmax above 0"),
+            (0 <= self.dmin < np.inf and self.vmax > 0, "dmin must be 0 or more and finite, vmax above 0"),
             (self.vmax >= self.dmin, f"vmax = {self.vmax} is below dmin = {self.dmin}: the vehicle could not move"),
-            (self.epsilon > 0, "epsilon must be above 0"),
+            (0 < self.epsilon < np.inf, "epsilon must be above 0 and finite"),
         ]
         for holds, message in checks:
             if not holds:

@@ -20,6 +20,11 @@ from skyfed.records import Bools
 from skyfed.wire import Channels
 
 Groups = list[list[tuple[str, int]]]  # for each group its members: name of a parameter or buffer, axis of the channels
+_PLAIN = {
+    nn.Linear, nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Tanh, nn.Identity, nn.Dropout, nn.Flatten,
+    nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
+    nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool2d,
+}  # fmt: skip
 _STEP = 16  # groups of 64 channels or more keep a multiple of this many, which processors like
 
 
@@ -27,17 +32,30 @@ def channel_groups(module: nn.Module) -> Groups:
     """Return the groups of a model: known for those of skyfed, asked for by `channel_groups()` of a user's own."""
     own = getattr(module, "channel_groups", None)
     if callable(own):
-        groups: Groups = own()
-        return groups
+        return _checked(own(), module)
     if any(isinstance(layer, nn.GroupNorm) for layer in module.modules()):
         raise BadInputError("prune.granularity = 'channel' needs model.norm = 'batch': a group norm mixes channels")
     if isinstance(module, ResNet):
         return _resnet_groups(module)
-    if isinstance(module, nn.Sequential):
-        return _chain_groups(module)
+    layers = list(module.children())
+    if type(module) is nn.Sequential and all(_is_plain(layer) for layer in layers):
+        groups = _chain_groups(module)
+        if groups:
+            return _checked(groups, module)
     raise BadInputError(
         "prune.granularity = 'channel': allowed: resnet18, cnn, mlp, or a module with a method channel_groups()"
     )
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Tell whether a layer of a chain treats channels one by one, and zero as zero."""
+    if isinstance(layer, Conv):
+        return layer.groups == 1
+    if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+        return layer.affine and layer.track_running_stats
+    if isinstance(layer, nn.PReLU):
+        return layer.num_parameters > 1
+    return type(layer) in _PLAIN
 
 
 def _made_by(layer: str, module: nn.Module) -> list[tuple[str, int]]:
@@ -45,6 +63,25 @@ def _made_by(layer: str, module: nn.Module) -> list[tuple[str, int]]:
     own = module.get_submodule(layer)
     tensors = [*own.named_parameters(), *own.named_buffers()]
     return [(f"{layer}.{name}", 0) for name, tensor in tensors if tensor.dim()]
+
+
+def _checked(groups: object, module: nn.Module) -> Groups:
+    """Return a user's groups if every member is there and all of a group have as many channels."""
+    tensors = dict([*module.named_parameters(), *module.named_buffers()])
+    try:
+        found = [[(str(name), int(axis)) for name, axis in group] for group in groups]  # type: ignore[attr-defined]
+        for group in found:
+            sizes = [tensors[name].shape[axis] for name, axis in group]
+            if not sizes or any(size % sizes[0] for size in sizes) or any(axis not in (0, 1) for _, axis in group):
+                raise ValueError(f"sizes {sizes}")
+        if not found:
+            raise ValueError("no groups")
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        raise BadInputError(
+            f"prune.granularity = 'channel': channel_groups() gives {type(error).__name__} {error}; "
+            "allowed: lists of (name, axis), sizes equal in each"
+        ) from None
+    return found
 
 
 def _resnet_groups(module: nn.Module) -> Groups:
@@ -105,26 +142,30 @@ class ChannelPruner:
         for number, group in enumerate(self._groups):
             for name, axis in group:
                 self._axes.setdefault(name, {})[axis] = number
-        self._work = self._works()
         self._live = _live_taps(model)
+        self._work = self._works()
         self._small = copy.deepcopy(model.module)
+        self._counters = [(b, b.clone()) for b in self._small.buffers() if not b.is_floating_point()]
         self.channels = self._channels(model.layout)
 
     def choose(self, weights: Tensor, delta: float) -> Kept:
         """Return the channels that stay under the budget 1 - delta, by the weights after the dense steps."""
-        share = self._share(1 - delta)
+        counts = self._counts(1 - delta)
         scores = [torch.zeros(size, dtype=weights.dtype, device=weights.device) for size in self._sizes]
         for name, view in zip(self._model.layout.names, self._model.views(weights), strict=True):
             if view.dim() < 2 or name not in self._axes:
                 continue
-            each = view if view.dim() == 2 else view.square().sum(tuple(range(2, view.dim())))
-            each = each.square() if view.dim() == 2 else each
+            taps = self._live.get(name)  # weights that never have a gradient have no say
+            if taps is not None:
+                each = torch.stack([_taps_first(view)[tap].square() for tap in taps]).sum(0)
+            else:
+                each = view.square() if view.dim() == 2 else view.square().sum(tuple(range(2, view.dim())))
             for axis, number in self._axes[name].items():
                 scores[number] += each.sum(1 - axis).view(self._sizes[number], -1).sum(1)
         kept = []
-        for score in scores:
+        for score, count in zip(scores, counts, strict=True):
             best = np.zeros(len(score), bool)
-            best[np.argsort(-score.cpu().numpy(), kind="stable")[: _count(share, len(score))]] = True
+            best[np.argsort(-score.cpu().numpy(), kind="stable")[:count]] = True
             kept.append(best)
         return Kept(tuple(kept))
 
@@ -141,6 +182,8 @@ class ChannelPruner:
 
     def cut(self, kept: Kept) -> FlatModel:
         """Return the small model with the large model's present weights and buffers."""
+        for counter, first in self._counters:
+            counter.copy_(first)
         for name, tensor in [*self._small.named_parameters(), *self._small.named_buffers()]:
             if not tensor.dim():
                 continue
@@ -189,54 +232,68 @@ class ChannelPruner:
         found = {}
         for axis, number in sorted(self._axes.get(name, {}).items()):
             repeat = self._tensors[name].shape[axis] // self._sizes[number]
-            found[axis] = torch.from_numpy(np.flatnonzero(np.repeat(kept.groups[number], repeat)))
+            where = np.flatnonzero(np.repeat(kept.groups[number], repeat))
+            found[axis] = torch.from_numpy(where).to(self._model.device)
         return found
 
     def _channels(self, layout: Layout) -> Channels:
-        """Return for every entry of the flat weights the channels it belongs to."""
+        """Return for every live entry the channels it belongs to."""
         offsets = np.concatenate([[0], np.cumsum(self._sizes)])
         both = []
         for axis in (0, 1):
             parts = []
             for name, shape, order in zip(layout.names, layout.shapes, layout.orders, strict=True):
                 number = self._axes.get(name, {}).get(axis)
-                owner = np.full(shape, -1, np.int16)
+                owner = np.full(shape, -1, np.int32)
                 if number is not None:
                     each = np.repeat(np.arange(self._sizes[number]), shape[axis] // self._sizes[number])
                     owner[:] = (offsets[number] + each).reshape([-1 if k == axis else 1 for k in range(len(shape))])
                 parts.append(owner.transpose(order).reshape(-1))
-            both.append(np.concatenate(parts))
+            both.append(layout.of_live(np.concatenate(parts)))
         return Channels(int(offsets[-1]), both[0], both[1])
 
-    def _share(self, budget: float) -> float:
-        """Return the largest share of channels whose cost is within the budget."""
-        full = self._cost(1.0)
-        low, high = 0.0, 1.0
+    def _counts(self, budget: float) -> list[int]:
+        """Return how many channels each group keeps: the same share of all within the budget, then what still fits."""
         if budget >= 1:
-            return 1.0
+            return list(self._sizes)
+        most = budget * self._cost(self._sizes)
+        low, high = 0.0, 1.0
         for _ in range(24):
             middle = (low + high) / 2
-            low, high = (middle, high) if self._cost(middle) <= budget * full else (low, middle)
-        return low
+            fits = self._cost([_count(middle, size) for size in self._sizes]) <= most
+            low, high = (middle, high) if fits else (low, middle)
+        counts = [_count(low, size) for size in self._sizes]
+        shares = [count / size for count, size in zip(counts, self._sizes, strict=True)]
+        for number in np.argsort(shares, kind="stable").tolist():
+            size, more = self._sizes[number], [*counts]
+            more[number] = min(size, counts[number] + (_STEP if size >= 4 * _STEP else 1))
+            if self._cost(more) <= most:
+                counts = more
+        return counts
 
-    def _cost(self, share: float) -> float:
-        """Return weights or multiplications with so much of every group."""
-        part = [_count(share, size) / size for size in self._sizes]
+    def _cost(self, counts: list[int]) -> float:
+        """Return weights or multiplications with so many channels of every group."""
+        part = [count / size for count, size in zip(counts, self._sizes, strict=True)]
         return sum(work * float(np.prod([part[number] for number in groups])) for work, groups in self._work)
 
     def _works(self) -> list[tuple[float, list[int]]]:
-        """Return what each layer costs in full, with the groups that its cost is proportional to."""
+        """Return what each parameter costs in full, with the groups that its cost is proportional to."""
+        layers = dict(self._model.module.named_modules())
         found = []
-        for name, layer in self._model.module.named_modules():
-            weight = getattr(layer, "weight", None)
-            if not isinstance(weight, nn.Parameter):
-                continue
-            work = float(weight.numel())
-            if self._budget == "flops" and isinstance(layer, Conv):
-                work = float(sum(multiplications(layer, shape) for shape in self._seen.get(name, [])))
-            elif self._budget == "flops" and not isinstance(layer, nn.Linear):
-                continue
-            found.append((work, list(self._axes.get(f"{name}.weight" if name else "weight", {}).values())))
+        for name, parameter in self._model.module.named_parameters():
+            work = float(parameter.numel())
+            if self._budget == "flops":
+                owner, _, kind = name.rpartition(".")
+                layer = layers[owner]
+                if kind != "weight" or not isinstance(layer, Conv | nn.Linear):
+                    continue
+                if isinstance(layer, Conv):
+                    if not self._seen.get(owner):
+                        raise BadInputError(
+                            f"prune.budget = 'flops': what {owner or 'the model'} does is not known; allowed: 'weights'"
+                        )
+                    work = float(sum(multiplications(layer, shape) for shape in self._seen[owner]))
+            found.append((work, list(self._axes.get(name, {}).values())))
         return found
 
 
@@ -262,8 +319,8 @@ def _live_taps(model: FlatModel) -> dict[str, list[int]]:
 
 
 def _count(share: float, size: int) -> int:
-    """Return how many channels of a group stay."""
+    """Return how many channels of a group stay for a share of all."""
     count = round(share * size)
-    if size >= 4 * _STEP:
-        count = count // _STEP * _STEP
-    return max(1, min(size, count)) if size < 4 * _STEP else max(_STEP, min(size, count))
+    if size >= 4 * _STEP and count < size:
+        return max(_STEP, count // _STEP * _STEP)
+    return max(1, count)

@@ -27,7 +27,7 @@ def conv_inputs(module: nn.Module, side: int) -> dict[str, list[Shape]]:
         model = copy.deepcopy(module).eval()
         seen: dict[str, list[Shape]] = {}
         for name, layer in model.named_modules():
-            if isinstance(layer, Conv) and type(layer).forward in _KNOWN:
+            if isinstance(layer, Conv) and (type(layer).forward in _KNOWN or getattr(layer, "plain", False)):
                 layer.register_forward_hook(_noting(seen.setdefault(name, [])))
         example = next(model.parameters())
         with torch.inference_mode():

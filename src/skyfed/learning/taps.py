@@ -48,28 +48,42 @@ class TapPlan:
 
 
 class TapConv2d(nn.Conv2d):
-    """A convolution that multiplies live taps only, where its input has the shape that was planned for."""
+    """A convolution that multiplies live taps only, where its input has the shape that was planned for.
+
+    Its kernel's gradient is written rather than added to where nothing has been written since it was last cleared.
+    """
 
     plan: TapPlan
+    written: bool
+    spread: bool
+    plain = True  # what it computes is what a convolution computes
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve."""
         if tuple(x.shape[2:]) != self.plan.shape or self.weight.grad is None:
+            self.settle()
+            self.written = self.spread = True  # the library adds, and to dead taps too
             return super().forward(x)
-        y: Tensor = _Taps.apply(x, self.weight, self.weight.grad, self.plan)  # type: ignore[no-untyped-call]
+        y: Tensor = _Taps.apply(x, self.weight, self)  # type: ignore[no-untyped-call]
         if x.is_contiguous():  # hand on the memory format that came in
             y = y.contiguous()
         return y if self.bias is None else y + self.bias.view(1, -1, 1, 1)
 
+    def settle(self) -> None:
+        """Make the kernel's gradient zero where nothing has been written."""
+        if not self.written and self.weight.grad is not None:
+            self.weight.grad.zero_()
+
 
 class _Taps(torch.autograd.Function):
-    """The products, pixel by pixel; the gradient of the kernel is written where it belongs, not added."""
+    """The products, pixel by pixel; the gradient of the kernel goes straight where it belongs."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, slope: Tensor, plan: TapPlan) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: TapConv2d) -> Tensor:
+        plan = layer.plan
         pixels = x.permute(2, 3, 0, 1).reshape(-1, x.shape[1])  # (pixel, picture), channel
         ctx.save_for_backward(pixels)
-        ctx.weight, ctx.slope, ctx.plan, ctx.shape = weight, slope, plan, x.shape
+        ctx.layer, ctx.shape = layer, x.shape
         batch, taps = len(x), _by_tap(weight)
         size = plan.out[0] * plan.out[1] * batch
         y = x.new_empty(size, len(weight)) if plan.fills else x.new_zeros(size, len(weight))
@@ -82,9 +96,15 @@ class _Taps(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
         (pixels,) = ctx.saved_tensors
-        plan: TapPlan = ctx.plan
-        slopes = above[0].permute(2, 3, 0, 1).reshape(-1, len(ctx.weight))
-        taps, slope, batch = _by_tap(ctx.weight), _by_tap(ctx.slope), ctx.shape[0]
+        layer: TapConv2d = ctx.layer
+        plan, batch = layer.plan, ctx.shape[0]
+        assert layer.weight.grad is not None
+        slopes = above[0].permute(2, 3, 0, 1).reshape(-1, len(layer.weight))
+        taps, slope = _by_tap(layer.weight), _by_tap(layer.weight.grad)
+        if layer.spread and not layer.written:
+            layer.weight.grad.zero_()
+            layer.spread = False
+        fresh, layer.written = not layer.written, True
         down = None
         if ctx.needs_input_grad[0]:
             down = torch.empty_like(pixels) if plan.drains else torch.zeros_like(pixels)
@@ -92,13 +112,13 @@ class _Taps(torch.autograd.Function):
             ins = slice(one.into * batch, (one.into + one.count) * batch)
             outside = slopes[one.out_of * batch : (one.out_of + one.count) * batch]
             into = slope[one.tap]
-            torch.addmm(into, outside.t(), pixels[ins], beta=0 if one.starts else 1, out=into)
+            torch.addmm(into, outside.t(), pixels[ins], beta=0 if one.starts and fresh else 1, out=into)
             if down is not None:
                 torch.addmm(down[ins], outside, taps[one.tap], beta=0 if one.begins else 1, out=down[ins])
         if down is None:
-            return None, None, None, None
+            return None, None, None
         back = down.view(*plan.shape, batch, -1).permute(2, 3, 0, 1).contiguous(memory_format=torch.channels_last)
-        return back, None, None, None
+        return back, None, None
 
 
 def _by_tap(kernel: Tensor) -> tuple[Tensor, ...]:
@@ -166,3 +186,4 @@ def use_taps(module: nn.Module, seen: dict[str, list[Shape]]) -> None:
         if plain and large and useful <= _WORTH:
             layer.__class__ = TapConv2d
             layer.plan = plan_taps(layer, shapes[0])  # type: ignore[assignment]
+            layer.written, layer.spread = True, False  # type: ignore[assignment]

@@ -20,8 +20,8 @@ class Channels:
     """
 
     count: int
-    first: NDArray[np.int16]
-    second: NDArray[np.int16]
+    first: NDArray[np.int32]
+    second: NDArray[np.int32]
 
     def mask(self, kept: Bools) -> Bools:
         """Return the entries that stay when these channels do."""

@@ -21,7 +21,7 @@ _BOUNDS = {
     4: np.array([0.50055, 1.04996, 1.74793], np.float32),
 }
 _LEAST = 8  # entries of a block that get a level, on average, where only some do
-_NEAR = np.float32(0.8)  # of the largest entry: from which on others go with it where none reaches the cut
+_NEAR = np.float32(0.8)  # of the largest entry: from which on others go with it where few reach the cut
 _VARIANCE = {1: np.pi / 2 - 1, 2: 0.13312, 4: 0.03578}  # 1/(1 - distortion) - 1
 
 
@@ -72,7 +72,9 @@ class Eden:
             size *= np.sqrt(block / np.where(length > 0, length, 1)).astype(np.float32)[:, None]
             level = 1 + np.searchsorted(_BOUNDS[s], size).astype(np.int8)
             if self._variance is not None:
-                limit = np.minimum(cuts[first : first + len(rows)], _NEAR * size.max(axis=1))
+                cut = cuts[first : first + len(rows)]
+                few = np.count_nonzero(size >= cut[:, None], axis=1) < _LEAST // 2
+                limit = np.where(few, np.minimum(cut, _NEAR * size.max(axis=1)), cut)
                 level[(size < limit[:, None]) | (length == 0)[:, None]] = 0
             centre = np.append(np.float32(0), _CENTRES[s])[level]
             along = np.add.reduce(np.abs(rows) * centre, axis=1, dtype=np.float64)
