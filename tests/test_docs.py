@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from skyfed.bench.row import to_markdown
 from skyfed.report.settings import settings_page
 
@@ -16,11 +18,12 @@ def test_the_page_of_settings_is_fresh() -> None:
     assert (ROOT / "docs/config.md").read_text() == settings_page()
 
 
-def test_the_planners_figures_are_those_of_the_recorded_run() -> None:
-    page = (ROOT / "docs/planner.md").read_text()
+@pytest.mark.parametrize("name", ["planner", "wire", "engine"])
+def test_the_figures_are_those_of_the_recorded_run(name: str) -> None:
+    page = (ROOT / f"docs/{name}.md").read_text()
     shown = re.search(r"<!-- figures.*?-->\n(.*?)\n<!-- end of figures -->", page, re.DOTALL)
     assert shown
-    assert shown.group(1) == to_markdown(json.loads((ROOT / "results/bench-planner.json").read_text()))
+    assert shown.group(1) == to_markdown(json.loads((ROOT / f"results/bench-{name}.json").read_text()))
 
 
 def test_the_readmes_python_runs() -> None:

@@ -9,9 +9,10 @@ from hypothesis.extra import numpy as arrays
 from learning_cases import fleet_plan, pictures, tiny_config
 from skyfed.config import load_config
 from skyfed.errors import BadInputError
-from skyfed.learning.flat import runs_of
-from skyfed.learning.prune import draw_delta, magnitude_mask
-from skyfed.learning.settings import PruneSettings
+from skyfed.learning.flat import FlatModel, runs_of
+from skyfed.learning.models import build_model
+from skyfed.learning.prune import Scopes, draw_delta, magnitude_mask
+from skyfed.learning.settings import ModelSettings, PruneSettings
 from skyfed.vehicle import Vehicles
 
 
@@ -111,10 +112,45 @@ def test_a_vector_large_enough_to_be_sampled_equals_partition(kind):
         weights[::12] *= 1000
     for delta in (1e-5, 0.05, 0.4, 0.7, 0.99999):
         gone = round(delta * len(weights))
-        mask, threshold = magnitude_mask(weights, delta)
+        mask, threshold, left = magnitude_mask(weights, delta)
+        assert left == len(weights) - gone
         assert (~mask).sum() == gone
         assert threshold == np.partition(np.abs(weights), gone - 1)[gone - 1]
         assert np.abs(weights[~mask]).max() <= threshold <= np.abs(weights[mask]).min()
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-3, 0.3, 0.7, 0.999])
+def test_entries_without_a_gradient_count_but_need_no_mask(delta):
+    """The same threshold and the same number as with all of them in one vector."""
+    rng = np.random.default_rng(2)
+    for size in (50, 400_000):
+        weights = rng.normal(size=size).astype(np.float32)
+        dead = rng.random(size) < 0.6
+        mask, threshold, left = magnitude_mask(weights, delta)
+        others = np.sort(np.abs(weights[dead]))
+        found = magnitude_mask(weights[~dead], delta, None, others)
+        assert np.array_equal(found[0], mask[~dead])
+        assert found[1:] == (threshold, left)
+
+
+def test_of_equal_entries_those_without_a_gradient_go_first():
+    weights = np.array([1.0, 2.0, 2.0, 3.0], np.float32)
+    mask, threshold, left = magnitude_mask(weights, 0.5, None, np.array([2.0, 2.0], np.float32))
+    assert (threshold, left) == (2.0, 3)
+    assert mask.tolist() == [False, True, True, True]
+
+
+def test_the_scope_follows_the_weights_it_is_asked_for():
+    module = build_model(ModelSettings(width=4), 4, 32, 0)
+    model = FlatModel(module, side=32, wide=True)
+    scopes = Scopes(model.layout, only_kernels=True)
+    weights, _ = model.on_host()
+    first = scopes.of(weights)
+    assert scopes.of(weights.copy()) is first
+    assert first.size == model.layout.kernels.sum()
+    assert len(first.dead) == model.layout.size - model.layout.live_size
+    other = scopes.of(weights * 2)
+    assert np.array_equal(other.dead, first.dead * 2)
 
 
 # ratios

@@ -19,6 +19,7 @@ from skyfed.config import Config
 from skyfed.learning.flat import FlatModel
 from skyfed.learning.local import Batches, descend, train_locally
 from skyfed.learning.models import build_model
+from skyfed.learning.prune import Scopes
 from skyfed.rng import stream
 from skyfed.sensing.datasets import Pictures
 from skyfed.server import Aggregate
@@ -250,7 +251,7 @@ def skyfed_training(case: Case, algorithm: str, vehicle: int) -> Trained:
         rng = stream(config.seed, purpose, ROUND, vehicle)
         return batches.draw(samples, train.batch_size, rounds * train.batches_per_round, rng)
 
-    scope = model.layout.kernel_runs if config.prune.scope == "kernels" else None
+    scope = Scopes(model.layout, config.prune.scope == "kernels").of(case.weights)
     found = train_locally(
         model, torch.from_numpy(case.weights), torch.from_numpy(case.buffers),
         draw("dense batches", train.rho) if prunes else None, draw("batches", train.kappa),

@@ -21,7 +21,7 @@ from skyfed.learning.flat import FlatModel, Layout, usable_device
 from skyfed.learning.infer import Forward, forward_of
 from skyfed.learning.local import Batches, LocalRound, descend, train_locally
 from skyfed.learning.models import build_model, is_known
-from skyfed.learning.prune import draw_delta
+from skyfed.learning.prune import Scopes, draw_delta
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
 from skyfed.records import Quantised, Raw, Singles, Update
 from skyfed.rng import stream
@@ -119,7 +119,7 @@ class Vehicles:
             self.layout = replace(self.layout, channels=self._pruner.channels)
         self._forward: tuple[Singles, Forward] | None = None
         self._common: tuple[Singles, Common] | None = None
-        self._scope = self.layout.kernel_runs if settings.prune.scope == "kernels" else None
+        self._scopes = Scopes(self.layout, settings.prune.scope == "kernels")
 
     def initial(self) -> tuple[Singles, Singles]:
         """Return w^0 and its buffers; call before anything was trained."""
@@ -200,7 +200,7 @@ class Vehicles:
             batches("batches", train.kappa),
             train.eta_local_at(t),
             delta,
-            self._scope,
+            self._scopes.of(weights) if recipe.prune else None,
             self._pruner,
         )
 

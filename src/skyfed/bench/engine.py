@@ -189,7 +189,7 @@ def _law(config: Config, pictures: Pictures, plan: FleetPlan, pairs: int, progre
                 vehicles.settings = config.model_copy(
                     update={"prune": vehicles.settings.prune.model_copy(update={"delta": delta})}
                 )
-                vehicles.train("afl-prune", 0, 0, *initial)
+                vehicles.train("2ceoafl", 0, 0, *initial)
 
             wall, cpu, _ = _ratios(pairs, measured, dense)
             found[kind].append(5 * cpu)

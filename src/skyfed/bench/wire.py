@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from skyfed.algorithms import find_recipe
 from skyfed.bench.row import Row
 from skyfed.config import load_config
 from skyfed.drivers.inline import InlineDriver
+from skyfed.learning.flat import Layout
 from skyfed.learning.local import LocalRound
 from skyfed.mission import prepare_mission
 from skyfed.records import Bools, Quantised, Raw, Singles, Update
@@ -118,18 +120,30 @@ def real_samples(rounds: int) -> tuple[list[Sample], list[Sample], tuple[Common,
 
     short = config.model_copy(update={"rounds": rounds})
     state = run(short, "afl", InlineDriver(vehicles), Last(), states[0])
-    layouts = (vehicles.layout, replace(vehicles.layout, live=None))
-    found: list[list[Sample]] = [[], []]
+    layout = vehicles.layout
+    found: list[Sample] = []
+    whole: list[Sample] = []
     for delta in DELTAS:
         local = vehicles.train_locally(find_recipe("2ceoafl"), 0, rounds, state.weights, state.buffers, delta)
         assert local.mask is not None
-        for group, layout in zip(found, layouts, strict=True):
-            common = common_of(config, layout, state.weights, state.buffers)
-            mask, gradient = layout.of_live(local.mask), layout.of_live(local.gradient)
-            trained = layout.of_live(local.trained)
-            group.append(Sample(delta, layout.size, common, mask, gradient, local, trained))
+        common = common_of(config, layout, state.weights, state.buffers)
+        found.append(Sample(delta, layout.size, common, local.mask, local.gradient, local, local.trained))
+        every = common_of(config, replace(layout, live=None), state.weights, state.buffers)
+        mask = _spread(layout, local.mask, every.guess(local.threshold))
+        gradient = _spread(layout, local.gradient, np.zeros(layout.size, np.float32))
+        trained = _spread(layout, local.trained, state.weights)
+        whole.append(Sample(delta, layout.size, every, mask, gradient, local, trained))
     models = [common_of(config, vehicles.layout, one.weights, one.buffers) for one in states]
-    return found[0], found[1], (models[0], models[1])
+    return found, whole, (models[0], models[1])
+
+
+def _spread(layout: Layout, live: Any, whole: Any) -> Any:
+    """Return a copy of a (p,) array with its live entries replaced."""
+    found, done = whole.copy(), 0
+    for part in layout.runs:
+        found[part] = live[done : done + part.stop - part.start]
+        done += part.stop - part.start
+    return found
 
 
 def _worst(samples: list[Sample], settings: QuantiseSettings | None) -> tuple[float, dict[str, float]]:

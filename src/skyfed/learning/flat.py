@@ -70,11 +70,6 @@ class Layout:
         """Live entries of convolution and linear weights."""
         return self.of_live(self.kernels)
 
-    @cached_property
-    def kernel_runs(self) -> tuple[slice, ...]:
-        """Runs of entries of convolution and linear weights."""
-        return runs_of(self.kernels)
-
     def of_live(self, whole: _Array) -> _Array:
         """Return of a (p,) array what belongs to live entries."""
         return whole if self.live is None else np.concatenate([whole[:0], *(whole[run] for run in self.live)])  # type: ignore[return-value]

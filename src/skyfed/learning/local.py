@@ -1,6 +1,6 @@
 """One vehicle's training in one round: the winning ticket, the masked steps, the accumulated gradient (Eqs. 8-10)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from skyfed.learning.channels import ChannelPruner
 from skyfed.learning.flat import FlatModel
-from skyfed.learning.prune import magnitude_mask
+from skyfed.learning.prune import Scope, magnitude_mask
 from skyfed.records import Bools, Ints, Singles
 from skyfed.sensing.datasets.cache import Bytes, Pictures
 from skyfed.wire import accumulated
@@ -110,7 +110,7 @@ def train_locally(
     batches: Iterator[tuple[Tensor, Tensor]],
     rate: float,
     delta: float,
-    scope: Sequence[slice] | None,
+    scope: Scope | None,
     pruner: ChannelPruner | None = None,
 ) -> LocalRound:
     """Find the ticket if there are `dense` batches, then train it: d = (w_start - w_end) / rate (Eqs. 8-10, d).
@@ -127,8 +127,9 @@ def train_locally(
             kept = pruner.choose(model.weights, delta)
             mask, total = pruner.mask(kept)
         else:
-            whole, threshold = magnitude_mask(model.weights.cpu().numpy(), delta, scope)
-            mask, total = layout.of_live(whole), int(np.count_nonzero(whole))
+            runs, dead = (None, None) if scope is None else (scope.runs, scope.dead)
+            mask, threshold, inside = magnitude_mask(layout.of_live(model.weights.cpu().numpy()), delta, runs, dead)
+            total += inside - (layout.size if scope is None else scope.size)
         model.rewind(weights, buffers)
     if pruner is not None and kept is not None:
         small = pruner.cut(kept)

@@ -1,10 +1,13 @@
 """Magnitude pruning: the mask of a winning ticket."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
+from skyfed.learning.flat import Layout, runs_of
 from skyfed.learning.settings import PruneSettings
 from skyfed.records import Bools
 from skyfed.rng import stream
@@ -22,21 +25,67 @@ def draw_delta(settings: PruneSettings, seed: int, round: int, vehicle: int) -> 
     return delta[vehicle % len(delta)]
 
 
-def magnitude_mask(
-    weights: NDArray[np.floating], delta: float, scope: Sequence[slice] | None = None
-) -> tuple[Bools, float]:
-    """Keep all but the round(delta * n) smallest magnitudes of the n entries in scope; returns mask and threshold.
+@dataclass(frozen=True)
+class Scope:
+    """What may be pruned: runs of live entries, and the ascending magnitudes of entries that never change."""
 
-    Found by selection, not by sorting. Entries that tie at the threshold go by index, so that exactly that many go.
+    runs: tuple[slice, ...]
+    dead: NDArray[np.floating]
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(sum(run.stop - run.start for run in self.runs)) + len(self.dead)
+
+
+class Scopes:
+    """Knows what may be pruned of a model; sorts weights without a gradient only when they are new."""
+
+    def __init__(self, layout: Layout, only_kernels: bool) -> None:
+        inside = layout.kernels if only_kernels else np.ones(layout.size, bool)
+        self._runs = runs_of(layout.of_live(inside))
+        dead = inside.copy()
+        for run in layout.runs:
+            dead[run] = False
+        self._dead = runs_of(dead)
+        self._last: tuple[int, Scope] | None = None
+
+    def of(self, weights: NDArray[np.floating]) -> Scope:
+        """Return the scope for these (p,) weights."""
+        digest = xxhash.xxh3_64()
+        for run in self._dead:
+            digest.update(np.ascontiguousarray(weights[run]).data)
+        if self._last is None or self._last[0] != digest.intdigest():
+            dead = np.sort(np.abs(np.concatenate([weights[:0], *(weights[run] for run in self._dead)])))
+            self._last = (digest.intdigest(), Scope(self._runs, dead))
+        return self._last[1]
+
+
+def magnitude_mask(
+    weights: NDArray[np.floating],
+    delta: float,
+    scope: Sequence[slice] | None = None,
+    others: NDArray[np.floating] | None = None,
+) -> tuple[Bools, float, int]:
+    """Keep all but the round(delta * n) smallest magnitudes of the n entries in scope, by one threshold.
+
+    Returns the mask of `weights`, the threshold, and how many of all n stay. `others` are ascending magnitudes that
+    count as entries in scope but need no mask. Found by selection, not by sorting; at the threshold others go first,
+    then entries by index, so that exactly that many go.
     """
     parts = [part for run in ((slice(0, len(weights)),) if scope is None else scope) for part in _pieces(run)]
-    total = sum(part.stop - part.start for part in parts)
+    sorted_others = weights[:0] if others is None else others
+    total = sum(part.stop - part.start for part in parts) + len(sorted_others)
     gone = round(delta * total)
     mask = np.ones(len(weights), bool)
     if not gone:
-        return mask, 0.0
-    threshold, below = _smallest(weights, parts, total, gone)
-    left = gone - below  # of the entries at the threshold, the first few go too
+        return mask, 0.0, total
+    threshold, below = _smallest(weights, parts, sorted_others, total, gone)
+    first, last = (
+        np.searchsorted(sorted_others, [threshold], "left"),
+        np.searchsorted(sorted_others, [threshold], "right"),
+    )
+    left = max(0, gone - below - int(last[0] - first[0]))
     for part in parts:
         size = np.abs(weights[part])
         np.greater_equal(size, threshold, out=mask[part])
@@ -44,7 +93,7 @@ def magnitude_mask(
             ties = np.flatnonzero(size == threshold)[:left]
             mask[part][ties] = False
             left -= len(ties)
-    return mask, float(threshold)
+    return mask, float(threshold), total - gone
 
 
 def _pieces(run: slice) -> list[slice]:
@@ -52,7 +101,9 @@ def _pieces(run: slice) -> list[slice]:
     return [slice(start, min(start + _PIECE, run.stop)) for start in range(run.start, run.stop, _PIECE)]
 
 
-def _smallest(weights: NDArray[np.floating], parts: Sequence[slice], total: int, k: int) -> tuple[np.floating, int]:
+def _smallest(
+    weights: NDArray[np.floating], parts: Sequence[slice], others: NDArray[np.floating], total: int, k: int
+) -> tuple[np.floating, int]:
     """Return the k-th smallest magnitude, k from 1, and how many are smaller.
 
     A sample says between which two magnitudes it lies but for rare misfortune; only what lies there is partitioned.
@@ -60,11 +111,12 @@ def _smallest(weights: NDArray[np.floating], parts: Sequence[slice], total: int,
     low, high = weights.dtype.type(-np.inf), weights.dtype.type(np.inf)
     step = total >> 15
     if step >= 8:
-        sample = np.sort(np.concatenate([np.abs(weights[part][::step]) for part in parts]))
+        sample = np.sort(np.concatenate([others[::step], *(np.abs(weights[part][::step]) for part in parts)]))
         middle, slack = k / total * len(sample), 6 * len(sample) ** 0.5
         low = sample[int(middle - slack)] if middle > slack else low
         high = sample[int(middle + slack)] if middle + slack < len(sample) else high
-    below, between = 0, []
+    first, last = int(np.searchsorted(others, low, "left")), int(np.searchsorted(others, high, "right"))
+    below, between = first, [others[first:last]]
     for part in parts:
         size = np.abs(weights[part])
         under = size < low
@@ -72,6 +124,6 @@ def _smallest(weights: NDArray[np.floating], parts: Sequence[slice], total: int,
         between.append(size[(size <= high) ^ under])
     rest = np.concatenate(between)
     if not below < k <= below + len(rest):  # misfortune
-        below, rest = 0, np.concatenate([np.abs(weights[part]) for part in parts])
+        below, rest = 0, np.concatenate([others, *(np.abs(weights[part]) for part in parts)])
     threshold = np.partition(rest, k - below - 1)[k - below - 1]
     return threshold, below + int(np.count_nonzero(rest < threshold))

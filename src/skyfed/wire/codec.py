@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import xxhash
 
-from skyfed.records import Quantised, Raw, Singles, Update
+from skyfed.records import Levels, Quantised, Raw, Singles, Update
 from skyfed.wire.buckets import SMALLEST, TENSOR, bucket_starts, spread
 from skyfed.wire.common import Common, Expected
 from skyfed.wire.eden import Eden
 from skyfed.wire.floats import DIFFERENCES, accumulated, pack_floats, unpack_floats
 from skyfed.wire.levels import CODERS, pack_levels, pack_norms, unpack_levels, unpack_norms
-from skyfed.wire.mask import pack_mask, unpack_mask
+from skyfed.wire.mask import NONE, pack_mask, unpack_mask
 from skyfed.wire.quantise import QUANTISERS
 from skyfed.wire.reader import DecodeError
 from skyfed.wire.symbols import places_of
@@ -65,17 +65,23 @@ class Header(NamedTuple):
 
 def encode(update: Update, common: Common) -> bytes:
     """Pack an update; both sides know `common`."""
-    update = _without_useless_mask(update, common)
     forms = update.forms or (None, None, None, None)
-    body = update.body
     mask_form, mask = pack_mask(update, common, forms[0])
     norms_form, norms, seed, rate, s, bucket = 0, b"", 0, 0.0, 0, 0
+    body = update.body
     if isinstance(body, Quantised):
         s, bucket, seed = body.s, body.bucket, body.seed
         starts = bucket_starts(update.kept, bucket, common.starts, update.mask)
         context = QUANTISERS[body.scheme].context(starts, seed)
         body_form, packed = pack_levels(body.levels, s, context, CODERS[update.coder], forms[1])
         norms_form, norms = pack_norms(body.norms, forms[2])
+        if _mask_may_go(update):
+            levels = _without_mask(update, body)
+            other_form, other = pack_levels(levels, s, None, CODERS[update.coder])
+            if len(other) < len(mask) + len(packed):
+                body = replace(body, levels=levels)
+                update = replace(update, mask=None, channels=None, threshold=float("nan"), body=body)
+                mask_form, mask, body_form, packed = NONE, b"", other_form, other
     elif body.trained is None:
         body_form, packed = 0, np.ascontiguousarray(body.values, "<f4").tobytes()
     else:
@@ -232,18 +238,17 @@ def _rounded_up(length: float) -> float:
         return float(np.nextafter(single, np.float32(np.inf)) if float(single) < length else single)
 
 
-def _without_useless_mask(update: Update, common: Common) -> Update:
-    """Leave the mask out where it costs more than the zeros that it saves, and buckets do not depend on it."""
-    body, mask = update.body, update.mask
-    if update.forms is not None or mask is None or not isinstance(body, Quantised) or body.scheme != "qsgd":
-        return update
-    if body.bucket > 0:
-        return update
+def _mask_may_go(update: Update) -> bool:
+    """Tell whether a mask can be left out: where zeros stay zeros and buckets do not depend on it."""
+    body = update.body
+    quantised = isinstance(body, Quantised) and body.scheme == "qsgd" and body.bucket <= 0
+    return quantised and update.forms is None and update.mask is not None
+
+
+def _without_mask(update: Update, body: Quantised) -> Levels:
+    """Return levels of all entries, 0 for what was pruned; they may be shorter than a mask and the levels under it."""
+    assert update.mask is not None
     levels = np.zeros(update.size, np.int8)
     some = places_of(body.levels != 0)
-    levels[np.flatnonzero(mask)[some]] = body.levels[some]
-    coder = CODERS[update.coder]
-    with_mask = len(pack_mask(update, common)[1]) + len(pack_levels(body.levels, body.s, None, coder)[1])
-    if with_mask <= len(pack_levels(levels, body.s, None, coder)[1]):
-        return update
-    return replace(update, mask=None, channels=None, threshold=float("nan"), body=replace(body, levels=levels))
+    levels[np.flatnonzero(update.mask)[some]] = body.levels[some]
+    return levels
