@@ -121,13 +121,18 @@ class Crew:
         for process in self._processes:
             if process.pid not in busy:
                 return process
-        process = subprocess.Popen(
-            [sys.executable, "-m", "skyfed.workers", self._handler],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **ONE_THREAD},
-            process_group=0,  # Ctrl-C in a terminal reaches the parent alone
-        )
+        # Ctrl-C in a terminal shall reach the parent alone: until a worker is in a group of its own, it is held back
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "skyfed.workers", self._handler],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, **ONE_THREAD},
+                process_group=0,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
         self._processes.append(process)
         if self._hello is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -197,6 +202,7 @@ def _end_with(parent: int) -> None:
 
 def _serve(name: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
