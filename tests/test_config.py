@@ -94,7 +94,7 @@ trees = st.fixed_dictionaries(
         "field": st.fixed_dictionaries(
             {"classes": st.just(2), "weights": st.lists(lengths, min_size=2, max_size=2)},
             optional={
-                "origin": st.tuples(st.floats(-90, 90), st.floats(-180, 180)),
+                "origin": st.tuples(st.floats(-85, 85), st.floats(-180, 180)),
                 "zeta": st.floats(1e-9, 1),
                 "projection": st.lists(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=3), min_size=1, max_size=3),
                 "file": FILE_NAMES | st.lists(FILE_NAMES, max_size=3),
