@@ -1,7 +1,9 @@
 """What every test starts from."""
 
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 # the same examples every day: what random ones find belongs into a test of its own
@@ -10,3 +12,16 @@ settings.load_profile("same")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a job in the background; programs under test inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """One thread and a known state of torch's generator; both are put back."""
+    import torch
+
+    before, state = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(before)
+    torch.set_rng_state(state)

@@ -14,6 +14,7 @@ from skyfed.config import Config, load_config
 from skyfed.flight.fleet import FleetPlan
 from skyfed.records import Raw, Update
 from skyfed.sensing.datasets import Pictures
+from skyfed.simulate import Report, State
 from skyfed.wire import Common
 
 CLASSES = 4
@@ -113,6 +114,18 @@ def common(size: int, buffers: int = 0, starts: Sequence[int] = ()) -> Common:
     """Return what both sides know of a model of zeros."""
     zeros = np.zeros(size, np.float32), np.zeros(buffers, np.float32)
     return Common(*zeros, np.array(starts or [0, size]))
+
+
+class Memory:
+    """A recorder that keeps everything."""
+
+    def __init__(self) -> None:
+        self.states: list[State] = []
+        self.reports: list[Report] = []
+
+    def record(self, state: State, report: Report) -> None:
+        self.states.append(state)
+        self.reports.append(report)
 
 
 class Gated(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from learning_cases import fleet_plan, pictures, tiny_config
+from learning_cases import Memory, fleet_plan, pictures, tiny_config
 from skyfed.algorithms import find_recipe
 from skyfed.config import Config, load_config
 from skyfed.drivers.inline import InlineDriver
@@ -22,7 +22,7 @@ from skyfed.learning.local import LocalRound, train_locally
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings
 from skyfed.learning.shapes import multiplications
-from skyfed.simulate import Report, State, run
+from skyfed.simulate import State, run
 from skyfed.vehicle import Upload, Vehicles
 from skyfed.wire import Expected, decode, encode, read_header
 
@@ -31,14 +31,7 @@ KNOWN = pictures()
 PLAN = fleet_plan()
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before, state = torch.get_num_threads(), torch.get_rng_state()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
-    torch.set_rng_state(state)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # the same as under the mask
@@ -807,18 +800,6 @@ def test_with_a_ratio_of_zero_afl_prune_is_afl():
     assert one.mask.all()
     assert pruned.kept == whole.kept == vehicles.layout.size
     assert np.abs(one.body.values - other.body.values).max() <= 1e-4 * np.abs(other.body.values).max()
-
-
-class Memory:
-    """A recorder that keeps everything."""
-
-    def __init__(self) -> None:
-        self.states: list[State] = []
-        self.reports: list[Report] = []
-
-    def record(self, state: State, report: Report) -> None:
-        self.states.append(state)
-        self.reports.append(report)
 
 
 def bits(config: Config, algorithm: str) -> tuple[list[bytes], list[bytes], Memory, Vehicles]:

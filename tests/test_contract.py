@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from learning_cases import fleet_plan, pictures, tiny_config, write_picture_folder
+from learning_cases import Memory, fleet_plan, pictures, tiny_config, write_picture_folder
 from skyfed.algorithms import RECIPES, Recipe
 from skyfed.config import Config
 from skyfed.drivers.inline import InlineDriver
@@ -19,7 +19,7 @@ from skyfed.learning.local import Batches
 from skyfed.records import Update
 from skyfed.sensing.datasets import load_data
 from skyfed.server import Aggregate
-from skyfed.simulate import Report, State, run
+from skyfed.simulate import State, run
 from skyfed.vehicle import Upload, Vehicles
 from skyfed.wire import Expected, decode, encode, paper_bits
 
@@ -32,18 +32,6 @@ PRUNING = [name for name in FEDERATED if RECIPES[name].prune]
 every_recipe = pytest.mark.parametrize("algorithm", list(RECIPES))
 every_federated = pytest.mark.parametrize("algorithm", FEDERATED)
 every_pruning = pytest.mark.parametrize("algorithm", PRUNING)
-
-
-class Memory:
-    """A recorder that keeps everything."""
-
-    def __init__(self) -> None:
-        self.states: list[State] = []
-        self.reports: list[Report] = []
-
-    def record(self, state: State, report: Report) -> None:
-        self.states.append(state)
-        self.reports.append(report)
 
 
 def inline(config: Config) -> InlineDriver:

@@ -1,7 +1,6 @@
 """The station's broadcast as bytes: exact, dense or as a difference; anything else raises DecodeError."""
 
 import struct
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +14,7 @@ from pcodec import ChunkConfig, DeltaSpec, ModeSpec, standalone
 from skyfed.records import Raw, Update
 from skyfed.wire import Common, DecodeError, decode_model, encode, encode_model
 from skyfed.wire.reader import Reader, number
+from wire_cases import traced
 
 HEAD = struct.Struct("<4sBBBIQQQQQ")
 FIELDS = ("magic", "version", "weights_form", "buffers_form", "round", "before", "after", "size", "buffers", "length")
@@ -334,15 +334,7 @@ def test_chunks_of_weights_in_other_numbers_or_lengths_are_refused():
 def peak(data: bytes, sent: Common, base: Common | None) -> int:
     """Bytes allocated at most while a model is read, accepted or not."""
     assert base is None or base.digest
-    tracemalloc.start()
-    try:
-        read(data, sent, base)
-    except DecodeError:
-        pass
-    finally:
-        found = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    return found
+    return traced(lambda: read(data, sent, base))
 
 
 def test_reading_a_large_model_takes_no_more_than_twice_it_and_its_message():

@@ -9,10 +9,12 @@ from torch import nn
 
 from learning_cases import fleet_plan, pictures, tiny_config
 from skyfed.config import Config, load_config
-from skyfed.drivers.execute import execute
+from skyfed.drivers.execute import execute, quantiser_warning
 from skyfed.drivers.inline import InlineDriver
 from skyfed.errors import BadInputError
 from skyfed.faults import FaultSettings, present
+from skyfed.learning.flat import FlatModel
+from skyfed.learning.models import build_model
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.recorder import is_done
 from skyfed.runs.seeds import claim_seeds, parse_seeds, seed_folders
@@ -128,6 +130,26 @@ def test_an_upload_that_was_never_sent_counts_no_bits():
     vehicles = Vehicles(config, KNOWN, fleet_plan())
     upload = vehicles.train("2ceoafl", 0, 0, *vehicles.initial())
     assert (upload.data, upload.paper_bits, upload.buffer_bytes) == (b"", 0.0, 0)
+
+
+# quantisers that drown the gradient
+
+
+@pytest.mark.parametrize(("bucket", "warns"), [("0", True), ('"tensor"', False), ("512", False)])
+def test_the_papers_model_is_warned_of_one_norm_for_all_and_of_nothing_else(bucket, warns):
+    config = load_config("paper", [f"quantise.bucket={bucket}"])
+    model = FlatModel(build_model(config.model, 10, 32, 0), side=32, wide=True)
+    said = quantiser_warning(config, model.layout)
+    assert bool(said) == warns
+    assert not warns or "afl-quant, 2ceoafl will likely stay at chance" in said
+
+
+def test_who_quantises_nothing_is_not_warned():
+    config = load_config(
+        "paper", ["quantise.bucket=0", "quantise.raw_probability=1.0", 'algorithms=["afl", "2ceoafl"]']
+    )
+    model = FlatModel(build_model(config.model, 10, 32, 0), side=32, wide=True)
+    assert quantiser_warning(config, model.layout) == ""
 
 
 # modules and devices

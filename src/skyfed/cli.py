@@ -16,6 +16,7 @@ import typer.core
 from skyfed.errors import BadInputError, SkyfedError, StorageError
 
 if TYPE_CHECKING:
+    from skyfed.bench.row import Row
     from skyfed.config import Config
     from skyfed.flight.fleet import FleetPlan
     from skyfed.mission import Mission
@@ -279,13 +280,9 @@ def bench_planner(
 ) -> None:
     """Measure the flight planner against its bars, Algorithm 1 and SCIP (about 5 minutes)."""
     from skyfed.bench.planner import bench_planner as measure
-    from skyfed.bench.row import print_rows, to_json
 
-    rows = measure(seeds, cap, _workers(0), lambda what: print(f"bench: {what}", file=sys.stderr))
-    if as_json:
-        print(to_json(rows))
-    else:
-        print_rows(f"Flight planner, {seeds} seeds", rows)
+    rows = measure(seeds, cap, _workers(0), _announce)
+    _show(f"Flight planner, {seeds} seeds", rows, as_json)
 
 
 @bench.command("wire")
@@ -295,14 +292,10 @@ def bench_wire(
     repeats: Annotated[int, typer.Option(min=1, help="Times are medians of so many.")] = 9,
 ) -> None:
     """Measure sizes, speed and variance of messages made from real training on CIFAR-10 (about 3 minutes)."""
-    from skyfed.bench.row import print_rows, to_json
     from skyfed.bench.wire import bench_wire as measure
 
-    rows = measure(rounds, repeats, lambda what: print(f"bench: {what}", file=sys.stderr))
-    if as_json:
-        print(to_json(rows))
-    else:
-        print_rows(f"Wire, d from round {rounds}", rows)
+    rows = measure(rounds, repeats, _announce)
+    _show(f"Wire, d from round {rounds}", rows, as_json)
 
 
 @bench.command("engine")
@@ -315,9 +308,8 @@ def bench_engine(
 ) -> None:
     """Measure training, testing and pruning against plain PyTorch and the paper's law (about 5 minutes)."""
     from skyfed.bench.engine import bench_engine as measure
-    from skyfed.bench.row import print_rows, to_json
 
-    rows, law = measure(pairs, lambda what: print(f"bench: {what}", file=sys.stderr))
+    rows, law = measure(pairs, _announce)
     if figure is not None:
         from skyfed.report.curves import draw_law
         from skyfed.report.figures import save
@@ -326,10 +318,20 @@ def bench_engine(
             draw_law(law.deltas, law.modelled, {"single weights": law.weight, "channels": law.channel}),
             figure.with_suffix(""),
         )
+    _show(f"Engine, {pairs} pairs", rows, as_json)
+
+
+def _announce(what: str) -> None:
+    print(f"bench: {what}", file=sys.stderr)
+
+
+def _show(title: str, rows: "list[Row]", as_json: bool) -> None:
+    from skyfed.bench.row import print_rows, to_json
+
     if as_json:
         print(to_json(rows))
     else:
-        print_rows(f"Engine, {pairs} pairs", rows)
+        print_rows(title, rows)
 
 
 def _workers(configured: int) -> int:

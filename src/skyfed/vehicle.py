@@ -218,10 +218,9 @@ class Vehicles:
             starts = bucket_starts(len(values), quant.bucket_code, self.layout.live_starts, mask)
             levels, norms, seed = quantiser(quant).quantise(values, starts, quant.s, quant.norm, rng)
             body = Quantised(quant.scheme, levels, norms, quant.s, quant.bucket_code, seed)
-        coder = quant.coder if isinstance(body, Quantised) else "range"
         buffers = local.buffers.astype(np.float32, copy=False)
         size, channels = self.layout.live_size, local.channels
-        return Update(t, vehicle, size, mask, body, buffers, local.threshold, channels, coder)
+        return Update(t, vehicle, size, mask, body, buffers, local.threshold, channels, quant.coder)
 
 
 @contextmanager

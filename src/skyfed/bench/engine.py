@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
+from skyfed.bench.flights import planned
 from skyfed.bench.row import Row
 from skyfed.bench.student import student_round
 from skyfed.config import Config, load_config
@@ -29,8 +30,6 @@ from skyfed.learning.infer import forward_of
 from skyfed.learning.local import Batches, descend
 from skyfed.learning.models import build_model
 from skyfed.learning.shapes import Conv, multiplications
-from skyfed.mission import prepare_mission
-from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import RunFolder
 from skyfed.sensing.datasets import Pictures, load_data
 from skyfed.simulate import State
@@ -57,7 +56,7 @@ def bench_engine(pairs: int, progress: Progress) -> tuple[list[Row], Law]:
     config = load_config("paper", [*_BASE, "vehicles=4", "prune.delta=0.375", "quantise.raw_probability=0.0"])
     pictures = load_data(config.data)
     with TemporaryDirectory() as place, RunFolder.claim(Path(place), config, []) as folder:
-        plan = _planned(folder, config)
+        plan = planned(folder, config)
         vehicles = Vehicles(config, pictures, plan)
         rows = [_against_student(vehicles, config, folder.path / "plan.npz", pairs, progress)]
         rows.append(_gemm(vehicles, pairs, progress))
@@ -65,13 +64,6 @@ def bench_engine(pairs: int, progress: Progress) -> tuple[list[Row], Law]:
         rows += [channels, _overhead(vehicles, pairs, progress), _evaluation(vehicles, pairs, progress)]
     rows += [_many(pictures, progress), _help(pairs, progress)]
     return rows, law
-
-
-def _planned(folder: RunFolder, config: Config) -> FleetPlan:
-    mission = prepare_mission(
-        config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed
-    )  # fmt: skip
-    return plan_into(folder, config, mission, 1, lambda *_: None)
 
 
 def _ratios(pairs: int, one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float, list[float]]:
@@ -254,7 +246,7 @@ def _many(pictures: Pictures, progress: Progress) -> Row:
         before = _resident()
         config = load_config("quick", [*_BASE, *few, "model.width=16", f"vehicles={count}"])
         with TemporaryDirectory() as place, RunFolder.claim(Path(place), config, []) as folder:
-            fleets[count] = Vehicles(config, pictures, _planned(folder, config))
+            fleets[count] = Vehicles(config, pictures, planned(folder, config))
         memory[count] = _resident() - before
     initial = fleets[10].initial()
     for count, vehicles in fleets.items():

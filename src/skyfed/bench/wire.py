@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from skyfed.algorithms import find_recipe
+from skyfed.bench.flights import planned
 from skyfed.bench.row import Row
 from skyfed.config import load_config
 from skyfed.drivers.inline import InlineDriver
 from skyfed.learning.flat import Layout
 from skyfed.learning.local import LocalRound
-from skyfed.mission import prepare_mission
 from skyfed.records import Bools, Quantised, Raw, Singles, Update
-from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import RunFolder
 from skyfed.sensing.datasets import load_data
 from skyfed.simulate import Report, State, run
@@ -106,11 +105,8 @@ def real_samples(rounds: int) -> tuple[list[Sample], list[Sample], tuple[Common,
     overrides = ["vehicles=4", f"rounds={rounds + 1}", "flight.method=greedy", 'algorithms=["afl"]', "prune.scope=all"]
     config = load_config("paper", [*overrides, f"eval_every={rounds + 1}"])
     pictures = load_data(config.data)
-    mission = prepare_mission(
-        config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed
-    )  # fmt: skip
     with TemporaryDirectory() as place, RunFolder.claim(Path(place), config, []) as folder:
-        plan = plan_into(folder, config, mission, 1, lambda *_: None)
+        plan = planned(folder, config)
     vehicles = Vehicles(config, pictures, plan)
     states = [State(*vehicles.initial())]
 
@@ -139,10 +135,9 @@ def real_samples(rounds: int) -> tuple[list[Sample], list[Sample], tuple[Common,
 
 def _spread(layout: Layout, live: Any, whole: Any) -> Any:
     """Return a copy of a (p,) array with its live entries replaced."""
-    found, done = whole.copy(), 0
-    for part in layout.runs:
-        found[part] = live[done : done + part.stop - part.start]
-        done += part.stop - part.start
+    found = whole.copy()
+    for run_of, part in layout.parts():
+        found[run_of] = live[part]
     return found
 
 

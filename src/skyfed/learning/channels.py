@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from skyfed.errors import BadInputError
 from skyfed.learning.flat import FlatModel, Layout
 from skyfed.learning.models import BasicBlock, ResNet
-from skyfed.learning.shapes import Conv, live_taps, multiplications
+from skyfed.learning.shapes import Conv, multiplications
 from skyfed.records import Bools
 from skyfed.wire import Channels
 
@@ -142,7 +142,7 @@ class ChannelPruner:
         for number, group in enumerate(self._groups):
             for name, axis in group:
                 self._axes.setdefault(name, {})[axis] = number
-        self._live = _live_taps(model)
+        self._live = {name: np.flatnonzero(~dead.reshape(-1)).tolist() for name, dead in model.dead_taps.items()}
         self._work = self._works()
         self._small = copy.deepcopy(model.module)
         self._counters = [(b, b.clone()) for b in self._small.buffers() if not b.is_floating_point()]
@@ -190,8 +190,7 @@ class ChannelPruner:
             part = self._tensors[name].detach()
             taps, places = self._live.get(name), self._places(name, kept)
             if taps is None:
-                for axis, where in places.items():
-                    part = part.index_select(axis, where)
+                part = _chosen(part, places)
             else:  # dead taps need not be right, only finite
                 by_tap = _taps_first(part)
                 live = [_chosen(by_tap[tap], places) for tap in taps]
@@ -301,21 +300,10 @@ def _taps_first(kernel: Tensor) -> Tensor:
     return kernel.permute(*range(2, kernel.dim()), 0, 1).flatten(0, kernel.dim() - 3)
 
 
-def _chosen(matrix: Tensor, places: dict[int, Tensor]) -> Tensor:
+def _chosen(tensor: Tensor, places: dict[int, Tensor]) -> Tensor:
     for axis, where in places.items():
-        matrix = matrix.index_select(axis, where)
-    return matrix
-
-
-def _live_taps(model: FlatModel) -> dict[str, list[int]]:
-    """Return the live taps of kernels that have dead ones, by name of the parameter."""
-    found = {}
-    for name, layer in model.module.named_modules():
-        if isinstance(layer, Conv):
-            live = live_taps(layer, model.seen.get(name, []))
-            if not live.all():
-                found[f"{name}.weight"] = np.flatnonzero(live.reshape(-1)).tolist()
-    return found
+        tensor = tensor.index_select(axis, where)
+    return tensor
 
 
 def _count(share: float, size: int) -> int:

@@ -52,6 +52,13 @@ class Layout:
         """Runs of entries that can have a gradient."""
         return (slice(0, self.size),) if self.live is None else self.live
 
+    def parts(self) -> Iterator[tuple[slice, slice]]:
+        """Yield every run of live entries with the places it has among them."""
+        done = 0
+        for run in self.runs:
+            yield run, slice(done, done + run.stop - run.start)
+            done += run.stop - run.start
+
     @property
     def live_size(self) -> int:
         """Number of entries that can have a gradient: what travels."""
@@ -144,6 +151,7 @@ class FlatModel:
         ):
             buffer.set_(part)  # type: ignore[call-overload]
         self.layout = _layout(module, orders, dead, len(self.buffers))
+        self.dead_taps = {name: dead[id(p)] for name, p in module.named_parameters() if id(p) in dead}
         self._taps = [layer for layer in module.modules() if isinstance(layer, TapConv2d)]
         self._added = _added_runs(module, self.layout)
         # counters and the like do not travel: every round starts from what they were at first
@@ -152,25 +160,23 @@ class FlatModel:
     def load(self, weights: Tensor, buffers: Tensor) -> None:
         """Copy weights and buffers in."""
         self.weights.copy_(weights)
-        self.buffers.copy_(buffers)
-        for counter, first in self._counters:
-            counter.copy_(first)
+        self._reset(buffers)
 
     def rewind(self, weights: Tensor, buffers: Tensor) -> None:
         """Go back to weights that were loaded before: steps have changed live entries only."""
         for run in self.layout.runs:
             self.weights[run].copy_(weights[run])
+        self._reset(buffers)
+
+    def _reset(self, buffers: Tensor) -> None:
         self.buffers.copy_(buffers)
         for counter, first in self._counters:
             counter.copy_(first)
 
     def mask(self, kept: Tensor) -> None:
         """Set live entries to zero where this (n,) mask is zero."""
-        done = 0
-        for run in self.layout.runs:
-            size = run.stop - run.start
-            self.weights[run].mul_(kept[done : done + size])
-            done += size
+        for run, part in self.layout.parts():
+            self.weights[run].mul_(kept[part])
 
     def views(self, flat: Tensor) -> Iterator[Tensor]:
         """Yield a flat vector's parts in the shapes of the parameters."""
@@ -188,14 +194,11 @@ class FlatModel:
         """Take one step down the gradient; live entries whose (n,) mask is zero are left alone."""
         for layer in self._taps:
             layer.settle()
-        done = 0
-        for run in self.layout.runs:
-            size = run.stop - run.start
+        for run, part in self.layout.parts():
             if mask is None:
                 self.weights[run].sub_(self.gradient[run], alpha=rate)
             else:
-                self.weights[run].addcmul_(self.gradient[run], mask[done : done + size], value=-rate)
-            done += size
+                self.weights[run].addcmul_(self.gradient[run], mask[part], value=-rate)
 
     def on_host(self) -> tuple[Singles, Singles]:
         """Return copies of weights and buffers as arrays."""

@@ -81,11 +81,8 @@ def magnitude_mask(
     if not gone:
         return mask, 0.0, total
     threshold, below = _smallest(weights, parts, sorted_others, total, gone)
-    first, last = (
-        np.searchsorted(sorted_others, [threshold], "left"),
-        np.searchsorted(sorted_others, [threshold], "right"),
-    )
-    left = max(0, gone - below - int(last[0] - first[0]))
+    first, last = (int(np.searchsorted(sorted_others, threshold, side)) for side in ("left", "right"))
+    left = max(0, gone - below - (last - first))
     for part in parts:
         size = np.abs(weights[part])
         np.greater_equal(size, threshold, out=mask[part])

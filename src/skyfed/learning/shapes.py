@@ -48,26 +48,13 @@ def _noting(shapes: list[Shape]) -> Callable[[nn.Module, tuple[Tensor, ...], Ten
 
 @dataclass(frozen=True)
 class Reach:
-    """Along one axis: which places of the output a tap reaches, and from which places of the input.
-
-    outs, ins  first place, number of places, and the step between places of the input
-    """
+    """Along one axis: the places of the output that a tap reaches, and those of the input, `step` apart, it reads."""
 
     tap: int
     first_out: int
     first_in: int
     count: int
     step: int
-
-    @property
-    def outs(self) -> slice:
-        """Places of the output."""
-        return slice(self.first_out, self.first_out + self.count)
-
-    @property
-    def ins(self) -> slice:
-        """Places of the input."""
-        return slice(self.first_in, self.first_in + (self.count - 1) * self.step + 1, self.step)
 
 
 def reaches(layer: Conv, axis: int, length: int) -> tuple[tuple[Reach, ...], int]:

@@ -96,15 +96,21 @@ def summarise(folder: Path, algorithm: str) -> Summary | None:
     )
 
 
+def _of_algorithms(title: str, names: str) -> Table:
+    """Return a table with these columns, numbers to the right."""
+    table = Table(title=title)
+    for name in names.split("|"):
+        table.add_column(name, justify="left" if name == "algorithm" else "right")
+    return table
+
+
 def print_seeds(folders: list[Path], algorithms: list[str], title: str) -> None:
     """Print one line an algorithm: mean and standard deviation over the seeds that have got somewhere."""
-    table = Table(title=title)
     names = (
         "algorithm|seeds|accuracy\n(test so far, %)|accuracy\n(whole test, %)|mean over\ntime (%)|forgetting\n(%)|"
         "sent, measured\n(MB)|training,\nmeasured (s)"
     )
-    for name in names.split("|"):
-        table.add_column(name, justify="left" if name == "algorithm" else "right")
+    table = _of_algorithms(title, names)
 
     def spread(values: list[float | None], factor: float) -> str:
         known = [factor * value for value in values if value is not None]
@@ -132,13 +138,11 @@ def print_seeds(folders: list[Path], algorithms: list[str], title: str) -> None:
 
 def print_summary(folder: Path, algorithms: list[str], title: str) -> None:
     """Print one line an algorithm."""
-    table = Table(title=title)
     names = (
         "algorithm|rounds|accuracy\n(test so far, %)|accuracy\n(whole test, %)|mean over\ntime (%)|forgetting\n(%)|"
         "sent, measured\n(MB)|sent, paper's\nformula (MB)|training,\nmodelled (s)|training,\nmeasured (s)|wall\n(s)"
     )
-    for name in names.split("|"):
-        table.add_column(name, justify="left" if name == "algorithm" else "right")
+    table = _of_algorithms(title, names)
 
     def percent(value: float | None) -> str:
         return "-" if value is None else f"{100 * value:.1f}"
