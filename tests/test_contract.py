@@ -234,7 +234,7 @@ def test_the_mean_upload_is_the_raw_one(algorithm, bucket):
     total, square, quantised = np.zeros_like(raw), np.zeros_like(raw), 0
     for seed in range(draws):
         vehicles.settings = config.model_copy(update={"seed": seed})
-        update = vehicles._update(recipe, 0, 1, local, 0.3 if recipe.prune else 0.0)
+        update = vehicles.update(recipe, 0, 1, local, 0.3 if recipe.prune else 0.0)
         quantised += update.quantised
         seen = dense(vehicles, update, state)
         total += seen
@@ -277,7 +277,7 @@ def test_the_bytes_decode_to_what_was_sent(algorithm, bucket):
             assert np.array_equal(update.buffers, local.buffers)
             if update.quantised:
                 step = np.abs(dense(vehicles, update, state) - local.gradient).max() / np.linalg.norm(raw)
-                assert step <= 1 / config.quantise.s * 1.0001
+                assert step <= (1 + 2**-7) / config.quantise.s  # norms are rounded up to bfloat16
             else:
                 assert np.array_equal(update.body.values, raw)
             expected = paper_bits(vehicles.layout.size, upload.delta, 3, raw=not update.quantised)

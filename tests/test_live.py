@@ -433,14 +433,16 @@ def test_weights_that_are_views_of_one_vector_stay_so():
 
 def test_the_layout_of_live_entries_by_hand():
     names, shapes, starts, orders = ("a", "b", "c"), ((4,), (2,), (3,)), np.array([0, 4, 6, 9]), ((0,), (0,), (0,))
-    layout = Layout(names, shapes, starts, orders, np.ones(9, bool), 0)
+    layout = Layout(names, shapes, starts, orders, (True, True, False), 0)
     assert (layout.size, layout.live_size) == (9, 9)
     assert layout.live_starts.tolist() == [0, 4, 6, 9]
     runs = (slice(1, 2), slice(3, 4), slice(6, 9))
-    part = Layout(names, shapes, starts, orders, layout.kernels, 0, runs)
+    part = Layout(names, shapes, starts, orders, layout.matrices, 0, runs)
     assert (part.size, part.live_size) == (9, 5)
     assert part.live_starts.tolist() == [0, 2, 2, 5]
     assert part.of_live(np.arange(9) * 10).tolist() == [10, 30, 60, 70, 80]
+    assert part.kernels.tolist() == [True] * 6 + [False] * 3
+    assert part.live_kernels.tolist() == [True] * 2 + [False] * 3
     assert layout.of_live(part.kernels) is part.kernels
     assert part.plain_places().tolist() == list(range(9))
 

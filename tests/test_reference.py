@@ -171,7 +171,8 @@ def reference_quantised(values: np.ndarray, s: int, bucket: int, rng: np.random.
             continue
         place = np.abs(part) / norm * s
         lower = np.floor(place)
-        upper = uniform[first : first + bucket] >= 1 - (place - lower)
+        coins = uniform[first : first + bucket]
+        upper = np.where(part > 0, coins >= 1 - (place - lower), coins < place - lower)
         sent[first : first + bucket] = norm * np.sign(part) * (lower + upper) / s
     return sent
 

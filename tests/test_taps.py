@@ -467,11 +467,32 @@ def test_masked_entries_and_dead_ones_stay_as_they_are_in_a_step():
     assert not layout.of_live(moved)[mask == 0].any()
     assert layout.of_live(moved)[mask == 1].mean() > 0.9
     assert moved.sum() == layout.of_live(moved).sum()  # dead ones have not
-    model.rewind(start, buffers)
+    model.load(start, buffers)
     assert torch.equal(model.weights, start)
     assert torch.equal(model.buffers, buffers)
     model.mask(mask)
     assert np.array_equal(layout.of_live(model.weights.numpy()), layout.of_live(start.numpy()) * mask.numpy())
+
+
+def test_what_is_loaded_twice_is_there_twice():
+    model = FlatModel(build_model(ModelSettings(width=8), 4, 32, 0), WIDE, side=32)
+    start, buffers = model.weights.clone(), model.buffers.clone()
+    dead = torch.ones(model.layout.size, dtype=torch.bool)
+    for run in model.layout.runs:
+        dead[run] = False
+    assert dead.any()
+    for _ in range(3):
+        model.load(start, buffers)
+        assert torch.equal(model.weights, start)
+        assert torch.equal(model.buffers, buffers)
+        assert np.array_equal(model.start, model.layout.of_live(start.numpy()))
+        descend(model, iter([(images(8, 32, 1), labels(8))]), 0.1)
+        assert not torch.equal(model.weights, start)
+    start[dead] += 1  # the same tensor with other entries, dead ones too
+    model.load(start, buffers)
+    assert torch.equal(model.weights, start)
+    model.load(other := start * 2, buffers)
+    assert torch.equal(model.weights, other)
 
 
 def test_two_runs_give_the_same_bits():

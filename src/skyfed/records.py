@@ -1,6 +1,7 @@
 """Frozen records that travel between rooms."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,10 +107,15 @@ class Update:
     forms: tuple[int, int, int, int] | None = None
     length: float | None = None
 
-    @property
+    @cached_property
     def kept(self) -> int:
         """Number of entries sent."""
         return self.size if self.mask is None else int(np.count_nonzero(self.mask))
+
+    @cached_property
+    def places(self) -> Ints:
+        """(kept,) where the entries sent are."""
+        return np.arange(self.size) if self.mask is None else np.flatnonzero(self.mask)
 
     @property
     def quantised(self) -> bool:

@@ -48,7 +48,7 @@ class Aggregate:
         if update.mask is None:
             self._sum += wide
         else:
-            self._sum[update.mask] += wide
+            self._sum[update.places] += wide
         self._buffers += weight * update.buffers.astype(np.float64)
         self.total += weight
 

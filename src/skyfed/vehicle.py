@@ -21,7 +21,7 @@ from skyfed.learning.flat import FlatModel, Layout, usable_device
 from skyfed.learning.infer import Forward, forward_of
 from skyfed.learning.local import Batches, LocalRound, descend, train_locally
 from skyfed.learning.models import build_model, is_known
-from skyfed.learning.prune import Scopes, draw_delta
+from skyfed.learning.prune import Scope, Scopes, draw_delta
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
 from skyfed.records import Quantised, Raw, Singles, Update
 from skyfed.rng import stream
@@ -119,6 +119,7 @@ class Vehicles:
             self.layout = replace(self.layout, channels=self._pruner.channels)
         self._forward: tuple[Singles, Forward] | None = None
         self._common: tuple[Singles, Common] | None = None
+        self._received: tuple[Singles, Tensor] | None = None
         self._scopes = Scopes(self.layout, settings.prune.scope == "kernels")
 
     def initial(self) -> tuple[Singles, Singles]:
@@ -136,7 +137,7 @@ class Vehicles:
             local = self.train_locally(recipe, vehicle, t, weights, buffers, delta)
         data, update = b"", None
         if local.finite:
-            update = self._update(recipe, vehicle, t, local, delta)
+            update = self.update(recipe, vehicle, t, local, delta)
             data = encode(update, self.common(weights, buffers))
         quantised = update is not None and update.quantised
         return Upload(
@@ -144,7 +145,7 @@ class Vehicles:
             data=data,
             delta=delta,
             kept=local.kept,
-            kept_live=self.layout.live_size if local.mask is None else int(np.count_nonzero(local.mask)),
+            kept_live=len(local.values),
             quantised=quantised,
             paper_bits=paper_bits(self.layout.size, delta, settings.quantise.s, raw=not quantised) if data else 0.0,
             buffer_bytes=read_header(data).buffers_bytes if data else 0,
@@ -164,7 +165,7 @@ class Vehicles:
         """Train centrally on the union of all data of round t; returns weights, buffers and the mean loss."""
         train = self.settings.train
         self._forward = None
-        self.model.load(torch.from_numpy(weights), torch.from_numpy(buffers))
+        self.model.load(self._tensor(weights), torch.from_numpy(buffers))
         samples = self.schedule.union(t)
         count = train.genie_batches(self.settings.vehicles)
         batches = self._batches.draw(samples, train.batch_size, count, stream(self.settings.seed, "genie batches", t))
@@ -176,7 +177,7 @@ class Vehicles:
         """Score test pictures start..stop."""
         images, labels = self.pictures.test_images[start:stop], self.pictures.test_labels[start:stop]
         if self._forward is None or self._forward[0] is not weights:
-            self.model.load(torch.from_numpy(weights), torch.from_numpy(buffers))
+            self.model.load(self._tensor(weights), torch.from_numpy(buffers))
             with torch.inference_mode():
                 self._forward = (weights, forward_of(self.model))
         return evaluate(self._forward[1], self._batches, images, labels)
@@ -194,26 +195,36 @@ class Vehicles:
 
         return train_locally(
             self.model,
-            torch.from_numpy(weights),
+            self._tensor(weights),
             torch.from_numpy(buffers),
             batches("dense batches", train.rho) if recipe.prune else None,
             batches("batches", train.kappa),
             train.eta_local_at(t),
             delta,
-            self._scopes.of(weights) if recipe.prune else None,
+            self.scope(weights) if recipe.prune and self._pruner is None else None,
             self._pruner,
         )
 
-    def _update(self, recipe: Recipe, vehicle: int, t: int, local: LocalRound, delta: float) -> Update:
+    def scope(self, weights: Singles) -> Scope:
+        """Return what may be pruned of these weights."""
+        return self._scopes.of(weights)
+
+    def _tensor(self, weights: Singles) -> Tensor:
+        """Return the same tensor for the same array, so that the model knows what it has."""
+        if self._received is None or self._received[0] is not weights:
+            self._received = (weights, torch.from_numpy(weights))
+        return self._received[1]
+
+    def update(self, recipe: Recipe, vehicle: int, t: int, local: LocalRound, delta: float) -> Update:
+        """Turn what was trained into an upload, quantised or raw (Eqs. 11-12)."""
         quant, mask = self.settings.quantise, local.mask
         rng = stream(self.settings.seed, "quantise", t, vehicle)
-        kept = slice(None) if mask is None else mask
-        values = local.gradient[kept].astype(np.float32, copy=False)
+        values = local.values.astype(np.float32, copy=False)
         body: Raw | Quantised
         if rng.random() < recipe.raw_probability(delta, quant.raw_probability):
             exact = local.trained.dtype == np.float32
             rate = self.settings.train.eta_local_at(t)
-            body = Raw(values, local.trained[kept], rate) if exact else Raw(values)
+            body = Raw(values, local.trained, rate) if exact else Raw(values)
         else:
             starts = bucket_starts(len(values), quant.bucket_code, self.layout.live_starts, mask)
             levels, norms, seed = quantiser(quant).quantise(values, starts, quant.s, quant.norm, rng)

@@ -123,11 +123,11 @@ def real_samples(rounds: int) -> tuple[list[Sample], list[Sample], tuple[Common,
         local = vehicles.train_locally(find_recipe("2ceoafl"), 0, rounds, state.weights, state.buffers, delta)
         assert local.mask is not None
         common = common_of(config, layout, state.weights, state.buffers)
-        found.append(Sample(delta, layout.size, common, local.mask, local.gradient, local, local.trained))
+        found.append(Sample(delta, layout.size, common, local.mask, local.gradient, local, local.spread(local.trained)))
         every = common_of(config, replace(layout, live=None), state.weights, state.buffers)
         mask = _spread(layout, local.mask, every.guess(local.threshold))
         gradient = _spread(layout, local.gradient, np.zeros(layout.size, np.float32))
-        trained = _spread(layout, local.trained, state.weights)
+        trained = _spread(layout, local.spread(local.trained), state.weights)
         whole.append(Sample(delta, layout.size, every, mask, gradient, local, trained))
     models = [common_of(config, vehicles.layout, one.weights, one.buffers) for one in states]
     return found, whole, (models[0], models[1])

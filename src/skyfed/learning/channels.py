@@ -7,6 +7,7 @@ channels, those with the largest weights.
 
 import copy
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import torch
@@ -155,11 +156,10 @@ class ChannelPruner:
         for name, view in zip(self._model.layout.names, self._model.views(weights), strict=True):
             if view.dim() < 2 or name not in self._axes:
                 continue
-            taps = self._live.get(name)  # weights that never have a gradient have no say
-            if taps is not None:
-                each = torch.stack([_taps_first(view)[tap].square() for tap in taps]).sum(0)
-            else:
-                each = view.square() if view.dim() == 2 else view.square().sum(tuple(range(2, view.dim())))
+            by_tap = _taps_first(view)
+            each = weights.new_zeros(view.shape[:2])
+            for tap in self._live.get(name, range(len(by_tap))):  # weights that never have a gradient have no say
+                each.addcmul_(by_tap[tap], by_tap[tap])
             for axis, number in self._axes[name].items():
                 scores[number] += each.sum(1 - axis).view(self._sizes[number], -1).sum(1)
         kept = []
@@ -171,53 +171,47 @@ class ChannelPruner:
 
     def mask(self, kept: Kept) -> tuple[Bools, int]:
         """Return (n,) which live entries stay, and how many of all p do."""
-        flat, total = torch.zeros(self._model.layout.size, dtype=torch.bool), 0
-        for name, view in zip(self._model.layout.names, self._model.views(flat), strict=True):
-            index, taps = self._index(name, kept), self._live.get(name)
-            for part in [view] if taps is None else [_taps_first(view)[tap] for tap in taps]:
-                part[index] = True
-            share = [len(places) / view.shape[axis] for axis, places in self._places(name, kept).items()]
-            total += round(view.numel() * float(np.prod(share)))
-        return self._model.layout.of_live(flat.numpy()), total
+        layout, parts, total = self._model.layout, [], 0
+        for name, shape, order in zip(layout.names, layout.shapes, layout.orders, strict=True):
+            stays = np.ones((1,) * len(shape), bool)
+            for axis, flags in self._flags(name, kept).items():
+                stays = stays & flags.reshape([-1 if k == axis else 1 for k in range(len(shape))])
+            total += int(np.count_nonzero(stays)) * (int(np.prod(shape)) // stays.size)
+            taps = self._live.get(name)
+            stored = np.broadcast_to(stays, shape).transpose(order)
+            if taps is not None:  # such kernels lie tap by tap
+                stored = np.broadcast_to(stored[(0,) * (len(shape) - 2)], (len(taps), *shape[:2]))
+            parts.append(stored.reshape(-1))
+        return np.concatenate(parts), total
 
-    def cut(self, kept: Kept) -> FlatModel:
-        """Return the small model with the large model's present weights and buffers."""
+    def cut(self, kept: Kept, entries: Tensor) -> FlatModel:
+        """Return the small model with the weights of the live entries that stay, and the large one's buffers."""
         for counter, first in self._counters:
             counter.copy_(first)
         for name, tensor in [*self._small.named_parameters(), *self._small.named_buffers()]:
             if not tensor.dim():
                 continue
-            part = self._tensors[name].detach()
-            taps, places = self._live.get(name), self._places(name, kept)
-            if taps is None:
-                part = _chosen(part, places)
-            else:  # dead taps need not be right, only finite
-                by_tap = _taps_first(part)
-                live = [_chosen(by_tap[tap], places) for tap in taps]
-                part = live[0].new_zeros(len(by_tap), *live[0].shape)
-                for tap, one in zip(taps, live, strict=True):
-                    part[tap] = one
-                part = part.view(*tensor.shape[2:], *part.shape[1:]).permute(-2, -1, *range(tensor.dim() - 2))
-            if isinstance(tensor, nn.Parameter):
-                tensor.data, tensor.grad = part, None
+            places = self._places(name, kept)
+            if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
+                shape = [len(places.get(axis, range(size))) for axis, size in enumerate(self._tensors[name].shape)]
+                tensor.data, tensor.grad = self._model.weights.new_zeros(1).expand(shape), None
+            elif isinstance(tensor, nn.Parameter):
+                tensor.data = _chosen(self._tensors[name].detach(), places)
             else:
-                tensor.set_(part.clone())  # type: ignore[call-overload]
+                tensor.set_(_chosen(self._tensors[name], places).clone())  # type: ignore[call-overload]
         model = self._model
-        return FlatModel(self._small, model.weights.dtype, model.device, wide=model.wide, seen=self._seen)
+        small = FlatModel(
+            self._small, model.weights.dtype, model.device,
+            wide=model.wide, seen=self._seen, orders=model.layout.orders,
+        )  # fmt: skip
+        small.fill(entries)
+        return small
 
     def put_back(self, kept: Kept, small: FlatModel) -> None:
-        """Write the small model's weights and buffers into the large one; all else stays."""
-        with torch.no_grad():
-            for name, tensor in [*small.module.named_parameters(), *small.module.named_buffers()]:
-                if not tensor.dim():
-                    continue
-                index, taps = self._index(name, kept), self._live.get(name)
-                if taps is None:
-                    self._tensors[name].data[index] = tensor.data
-                else:
-                    large, part = _taps_first(self._tensors[name].data), _taps_first(tensor.data)
-                    for tap in taps:
-                        large[tap][index] = part[tap]
+        """Write the small model's buffers into the large one's; those of channels that were dropped stay."""
+        for name, tensor in small.module.named_buffers():
+            if tensor.dim():
+                self._tensors[name][self._index(name, kept)] = tensor
 
     def _index(self, name: str, kept: Kept) -> tuple[Tensor | slice, ...]:
         """Return the index of a tensor's kept part."""
@@ -227,13 +221,17 @@ class ChannelPruner:
             index[0] = places[0].unsqueeze(1)
         return tuple(index[: max(1, len(self._tensors[name].shape[:2]))])
 
+    def _flags(self, name: str, kept: Kept) -> dict[int, Bools]:
+        """Return for every axis of a tensor that has channels which of them stay."""
+        shape = self._tensors[name].shape
+        return {
+            axis: np.repeat(kept.groups[number], shape[axis] // self._sizes[number])
+            for axis, number in sorted(self._axes.get(name, {}).items())
+        }
+
     def _places(self, name: str, kept: Kept) -> dict[int, Tensor]:
-        found = {}
-        for axis, number in sorted(self._axes.get(name, {}).items()):
-            repeat = self._tensors[name].shape[axis] // self._sizes[number]
-            where = np.flatnonzero(np.repeat(kept.groups[number], repeat))
-            found[axis] = torch.from_numpy(where).to(self._model.device)
-        return found
+        flags = self._flags(name, kept)
+        return {axis: torch.from_numpy(np.flatnonzero(some)).to(self._model.device) for axis, some in flags.items()}
 
     def _channels(self, layout: Layout) -> Channels:
         """Return for every live entry the channels it belongs to."""
@@ -273,7 +271,7 @@ class ChannelPruner:
     def _cost(self, counts: list[int]) -> float:
         """Return weights or multiplications with so many channels of every group."""
         part = [count / size for count, size in zip(counts, self._sizes, strict=True)]
-        return sum(work * float(np.prod([part[number] for number in groups])) for work, groups in self._work)
+        return sum(work * prod(part[number] for number in groups) for work, groups in self._work)
 
     def _works(self) -> list[tuple[float, list[int]]]:
         """Return what each parameter costs in full, with the groups that its cost is proportional to."""
@@ -297,6 +295,9 @@ class ChannelPruner:
 
 
 def _taps_first(kernel: Tensor) -> Tensor:
+    """Return a kernel as (tap, out, in); a matrix has one tap."""
+    if kernel.dim() == 2:
+        return kernel.unsqueeze(0)
     return kernel.permute(*range(2, kernel.dim()), 0, 1).flatten(0, kernel.dim() - 3)
 
 

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -27,7 +27,7 @@ class Layout:
 
     names, shapes  of the parameter tensors in order      starts  (n+1,) first entry of each, then p
     orders         in which order the axes of each lie in memory; kernels with dead taps lie tap by tap
-    kernels        (p,) entries of convolution and linear weights: what `prune.scope = "kernels"` may prune
+    matrices       which tensors are weights of convolutions and linear layers
     buffers        number of float buffer entries (running means and variances)
     live           runs of entries that can have a gradient; None where all p can
     channels       which channels the live entries belong to, where whole channels are pruned
@@ -37,7 +37,7 @@ class Layout:
     shapes: tuple[Shape, ...]
     starts: Ints
     orders: tuple[Order, ...]
-    kernels: Bools
+    matrices: tuple[bool, ...]
     buffers: int
     live: tuple[slice, ...] | None = None
     channels: Channels | None = None
@@ -71,6 +71,11 @@ class Layout:
             return self.starts
         before = [np.clip(self.starts - run.start, 0, run.stop - run.start) for run in self.live]
         return np.asarray(np.sum([np.zeros_like(self.starts), *before], axis=0))
+
+    @cached_property
+    def kernels(self) -> Bools:
+        """(p,) entries of convolution and linear weights: what `prune.scope = "kernels"` may prune."""
+        return np.repeat(self.matrices, np.diff(self.starts))
 
     @cached_property
     def live_kernels(self) -> Bools:
@@ -112,10 +117,12 @@ class FlatModel:
         wide: bool = False,
         seen: dict[str, list[Shape]] | None = None,
         probe: bool = False,
+        orders: Sequence[Order] | None = None,
     ) -> None:
         """Take over a module; float32 unless told otherwise. `seen` saves looking for the shapes of convolutions.
 
-        With `probe` a module of unknown make is tried out before anything is concluded from these shapes.
+        With `probe` a module of unknown make is tried out before anything is concluded from these shapes. With the
+        `orders` of another model weights lie as they do there, and are zero until they are filled in.
         """
         self.device = device or torch.device("cpu")
         self.module = module.to(self.device, dtype)
@@ -133,17 +140,18 @@ class FlatModel:
         self.seen = seen
         self.wide = wide and self.device.type == "cpu"
         taps = {id(layer.weight) for layer in module.modules() if isinstance(layer, TapConv2d)} | set(dead)
-        orders = [_order(parameter, taps, self.wide) for parameter in parameters]
-        self.weights = torch.cat(
-            [p.detach().permute(order).reshape(-1) for p, order in zip(parameters, orders, strict=True)]
-        )
-        self.gradient = torch.zeros_like(self.weights)
+        blank = orders is not None
+        orders = orders or [_order(parameter, taps, self.wide) for parameter in parameters]
+        size = sum(parameter.numel() for parameter in parameters)
+        self.weights, self.gradient = _zeros(size, dtype, self.device), _zeros(size, dtype, self.device)
         self.buffers = torch.cat(
             [torch.empty(0, dtype=dtype, device=self.device), *(buffer.reshape(-1) for buffer in buffers)]
         )
         for parameter, part, slope in zip(
             parameters, _views(self.weights, parameters, orders), _views(self.gradient, parameters, orders), strict=True
         ):
+            if not blank:
+                part.copy_(parameter.detach())
             parameter.data = part
             parameter.grad = slope
         for buffer, part in zip(
@@ -152,23 +160,30 @@ class FlatModel:
             buffer.set_(part)  # type: ignore[call-overload]
         self.layout = _layout(module, orders, dead, len(self.buffers))
         self.dead_taps = {name: dead[id(p)] for name, p in module.named_parameters() if id(p) in dead}
+        self._loaded: tuple[Tensor, int] | None = None
+        self.start: Singles = np.empty(0, np.float32)  # live entries as they were loaded
         self._taps = [layer for layer in module.modules() if isinstance(layer, TapConv2d)]
         self._added = _added_runs(module, self.layout)
         # counters and the like do not travel: every round starts from what they were at first
         self._counters = [(buffer, buffer.clone()) for buffer in module.buffers() if not buffer.is_floating_point()]
 
     def load(self, weights: Tensor, buffers: Tensor) -> None:
-        """Copy weights and buffers in."""
-        self.weights.copy_(weights)
-        self._reset(buffers)
+        """Copy weights and buffers in; of the tensor that was loaded last only what steps may have changed."""
+        if self._loaded is None or self._loaded[0] is not weights or self._loaded[1] != weights._version:
+            self.weights.copy_(weights)
+            self._loaded = (weights, weights._version)
+            self.start = self.layout.of_live(weights.cpu().numpy())
+        else:
+            self.fill(torch.from_numpy(self.start))
+        self.reset(buffers)
 
-    def rewind(self, weights: Tensor, buffers: Tensor) -> None:
-        """Go back to weights that were loaded before: steps have changed live entries only."""
-        for run in self.layout.runs:
-            self.weights[run].copy_(weights[run])
-        self._reset(buffers)
+    def fill(self, live: Tensor) -> None:
+        """Copy (n,) live entries in; all else stays."""
+        for run, part in self.layout.parts():
+            self.weights[run].copy_(live[part])
 
-    def _reset(self, buffers: Tensor) -> None:
+    def reset(self, buffers: Tensor) -> None:
+        """Copy buffers in; counters start again."""
         self.buffers.copy_(buffers)
         for counter, first in self._counters:
             counter.copy_(first)
@@ -200,9 +215,25 @@ class FlatModel:
             else:
                 self.weights[run].addcmul_(self.gradient[run], mask[part], value=-rate)
 
+    def live(self) -> Singles:
+        """Return a copy of the (n,) live entries as an array."""
+        whole = self.weights.cpu().numpy()
+        return self.layout.of_live(whole) if self.layout.live else whole.copy()
+
+    def moved(self) -> Singles:
+        """Return a copy of the buffers as an array."""
+        return self.buffers.cpu().numpy().copy()
+
     def on_host(self) -> tuple[Singles, Singles]:
         """Return copies of weights and buffers as arrays."""
-        return self.weights.cpu().numpy().copy(), self.buffers.cpu().numpy().copy()
+        return self.weights.cpu().numpy().copy(), self.moved()
+
+
+def _zeros(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return zeros; on the CPU what nobody writes to takes no memory and no time."""
+    if device.type != "cpu":
+        return torch.zeros(size, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(size * torch.empty((), dtype=dtype).element_size(), np.uint8)).view(dtype)
 
 
 def usable_device(name: str) -> torch.device:
@@ -265,9 +296,13 @@ def _views(flat: Tensor, like: Sequence[Tensor], orders: Sequence[Order]) -> Ite
     start = 0
     for tensor, order in zip(like, orders, strict=True):
         stored = tuple(tensor.shape[axis] for axis in order)
-        back = tuple(np.argsort(order).tolist()) if order else ()
-        yield flat[start : start + tensor.numel()].view(stored).permute(back)
+        yield flat[start : start + tensor.numel()].view(stored).permute(_back(order))
         start += tensor.numel()
+
+
+@lru_cache(64)
+def _back(order: Order) -> Order:
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def _layout(module: nn.Module, orders: Sequence[Order], dead: dict[int, Bools], buffers: int) -> Layout:
@@ -289,7 +324,7 @@ def _layout(module: nn.Module, orders: Sequence[Order], dead: dict[int, Bools], 
         tuple(tuple(parameter.shape) for _, parameter in trained),
         starts,
         tuple(orders),
-        np.concatenate([np.full(parameter.numel(), id(parameter) in owners) for _, parameter in trained]),
+        tuple(id(parameter) in owners for _, parameter in trained),
         buffers,
         live,
     )

@@ -79,15 +79,15 @@ def descend(
 
 @dataclass(frozen=True)
 class LocalRound:
-    """What a vehicle's training gives, for the n entries that can have a gradient.
+    """What a vehicle's training gives, for the k entries of the n that can have a gradient that were trained.
 
-    gradient  (n,) d                   mask       (n,) which entries were trained, None when all were
-    trained   (n,) weights at the end  threshold  magnitude below which entries were pruned; NaN for channels
+    values    (k,) their d             mask       (n,) which entries were trained, None when all were
+    trained   (k,) weights at the end  threshold  magnitude below which entries were pruned; NaN for channels
     buffers   (b,) at the end          loss       mean training loss
     kept      of all p entries         channels   which channels were kept, where whole channels were pruned
     """
 
-    gradient: Singles
+    values: Singles
     trained: Singles
     mask: Bools | None
     threshold: float
@@ -99,7 +99,20 @@ class LocalRound:
     @property
     def finite(self) -> bool:
         """Whether training stayed finite."""
-        return bool(np.isfinite(self.gradient).all() and np.isfinite(self.buffers).all())
+        return bool(np.isfinite(self.values).all() and np.isfinite(self.buffers).all())
+
+    @property
+    def gradient(self) -> Singles:
+        """(n,) d, zero where nothing was trained."""
+        return self.spread(self.values)
+
+    def spread(self, values: Singles) -> Singles:
+        """Return (n,) values with zeros where nothing was trained."""
+        if self.mask is None:
+            return values
+        found = np.zeros(len(self.mask), values.dtype)
+        found[self.mask] = values
+        return found
 
 
 def train_locally(
@@ -118,32 +131,34 @@ def train_locally(
     The mask comes from the weights after the dense steps; training starts again from the received weights under the
     mask, with the received buffers (lottery ticket).
     """
-    layout, threshold, mask, kept = model.layout, float("nan"), None, None
-    total = layout.size
+    layout = model.layout
     model.load(weights, buffers)
-    if dense is not None:
-        descend(model, dense, rate)
-        if pruner is not None:
-            kept = pruner.choose(model.weights, delta)
-            mask, total = pruner.mask(kept)
-        else:
-            runs, dead = (None, None) if scope is None else (scope.runs, scope.dead)
-            mask, threshold, inside = magnitude_mask(layout.of_live(model.weights.cpu().numpy()), delta, runs, dead)
-            total += inside - (layout.size if scope is None else scope.size)
-        model.rewind(weights, buffers)
-    if pruner is not None and kept is not None:
-        small = pruner.cut(kept)
+    start = model.start
+    if dense is None:
+        loss = descend(model, batches, rate)
+        trained = model.live()
+        values = accumulated(start, trained, rate)
+        return LocalRound(values, trained, None, float("nan"), model.moved(), loss, layout.size)
+    descend(model, dense, rate)
+    if pruner is not None:
+        kept = pruner.choose(model.weights, delta)
+        mask, total = pruner.mask(kept)
+        start = start[np.flatnonzero(mask)]  # faster than by the mask itself
+        model.reset(buffers)
+        small = pruner.cut(kept, torch.from_numpy(start).to(model.device))
         loss = descend(small, batches, rate)
         pruner.put_back(kept, small)
-    else:
-        within = None
-        if mask is not None:
-            within = torch.from_numpy(mask).to(model.device, model.weights.dtype)
-            model.mask(within)
-        loss = descend(model, batches, rate, within)
-    start, trained = layout.of_live(weights.cpu().numpy()), layout.of_live(model.weights.cpu().numpy())
-    gradient = accumulated(start, trained, rate)
-    if mask is not None:
-        gradient[~mask] = 0
-    moved = model.buffers.cpu().numpy().copy()
-    return LocalRound(gradient, trained, mask, threshold, moved, loss, total, None if kept is None else kept.flags)
+        trained = small.live()
+        values = accumulated(start, trained, rate)
+        return LocalRound(values, trained, mask, float("nan"), model.moved(), loss, total, kept.flags)
+    runs, dead = (None, None) if scope is None else (scope.runs, scope.dead)
+    mask, threshold, inside = magnitude_mask(model.live(), delta, runs, dead)
+    total = layout.size + inside - (layout.size if scope is None else scope.size)
+    within = torch.from_numpy(mask).to(model.device, model.weights.dtype)
+    model.load(weights, buffers)
+    model.mask(within)
+    loss = descend(model, batches, rate, within)
+    places = np.flatnonzero(mask)  # faster than by the mask itself
+    trained = model.live()[places]
+    values = accumulated(start[places], trained, rate)
+    return LocalRound(values, trained, mask, threshold, model.moved(), loss, total)

@@ -20,7 +20,7 @@ from skyfed.wire.levels import CODERS, pack_levels, pack_norms, unpack_levels, u
 from skyfed.wire.mask import NONE, pack_mask, unpack_mask
 from skyfed.wire.quantise import QUANTISERS
 from skyfed.wire.reader import DecodeError
-from skyfed.wire.symbols import places_of
+from skyfed.wire.symbols import few, places_of
 
 MAGIC, VERSION = b"SKYF", 2
 SCHEMES = ("raw", *QUANTISERS)
@@ -75,7 +75,7 @@ def encode(update: Update, common: Common) -> bytes:
         context = QUANTISERS[body.scheme].context(starts, seed)
         body_form, packed = pack_levels(body.levels, s, context, CODERS[update.coder], forms[1])
         norms_form, norms = pack_norms(body.norms, forms[2])
-        if _mask_may_go(update):
+        if _mask_may_go(update, body, len(mask)):
             levels = _without_mask(update, body)
             other_form, other = pack_levels(levels, s, None, CODERS[update.coder])
             if len(other) < len(mask) + len(packed):
@@ -221,7 +221,13 @@ def _length(update: Update, common: Common) -> float:
     body, total = update.body, 0.0
     if isinstance(body, Quantised) and body.scheme == "qsgd":  # without going through every entry as float32
         starts = bucket_starts(update.kept, body.bucket, common.starts, update.mask)
-        for start, stop, factor in spread(body.norms / np.float32(body.s), starts):
+        factors = body.norms / np.float32(body.s)
+        flags = body.levels != 0
+        if np.count_nonzero(flags) <= few(len(flags)):
+            places = places_of(flags)
+            some = factors[np.searchsorted(starts, places, "right") - 1].astype(np.float64) * body.levels[places]
+            return float(np.sqrt(np.add.reduce(some * some)))
+        for start, stop, factor in spread(factors, starts):
             wide = body.levels[start:stop] * factor.astype(np.float64)
             total += float(np.add.reduce(np.square(wide, out=wide)))
         return float(np.sqrt(total))
@@ -238,17 +244,21 @@ def _rounded_up(length: float) -> float:
         return float(np.nextafter(single, np.float32(np.inf)) if float(single) < length else single)
 
 
-def _mask_may_go(update: Update) -> bool:
-    """Tell whether a mask can be left out: where zeros stay zeros and buckets do not depend on it."""
-    body = update.body
-    quantised = isinstance(body, Quantised) and body.scheme == "qsgd" and body.bucket <= 0
-    return quantised and update.forms is None and update.mask is not None
+def _mask_may_go(update: Update, body: Quantised, cost: int) -> bool:
+    """Tell whether a mask of so many bytes can be left out and it may be worth it.
+
+    It can where zeros stay zeros and buckets do not depend on it. Then the places of levels that are not 0 are told
+    among all entries instead of the kept ones, which takes about log2(size / kept) bits more for each.
+    """
+    if update.forms is not None or update.mask is None or body.scheme != "qsgd" or body.bucket > 0:
+        return False
+    more = int(np.count_nonzero(body.levels)) * np.log2(max(1, update.size) / max(1, update.kept))
+    return bool(8 * cost > 0.5 * more)
 
 
 def _without_mask(update: Update, body: Quantised) -> Levels:
     """Return levels of all entries, 0 for what was pruned; they may be shorter than a mask and the levels under it."""
-    assert update.mask is not None
     levels = np.zeros(update.size, np.int8)
     some = places_of(body.levels != 0)
-    levels[np.flatnonzero(update.mask)[some]] = body.levels[some]
+    levels[update.places[some]] = body.levels[some]
     return levels

@@ -90,7 +90,10 @@ class Quantiser(Protocol):
 
 
 class Qsgd:
-    """Rounds to one of the two nearest levels of norm/s by a toss that keeps the mean (Eq. 12)."""
+    """Rounds to one of the two nearest levels of norm/s by a toss that keeps the mean (Eq. 12).
+
+    For d between levels l and l+1, signs included, floor(d s/norm + u) with u uniform on [0, 1) is just that toss.
+    """
 
     def count(self, starts: Ints) -> int:
         """Return the number of levels."""
@@ -102,12 +105,13 @@ class Qsgd:
         """Draw level l or l+1 with l/s <= |d|/norm < (l+1)/s; a bucket of zeros has norm 0 and levels 0."""
         norms = bucket_norms(values, starts, norm)
         levels = np.empty(len(values), np.int8)
+        coins = _Coins(rng)
         for start, stop, factor in spread(_inverse(norms, s), starts):
-            part = values[start:stop]
-            drawn = rng.random(len(part), np.float32)
-            drawn += np.abs(part) * factor
-            np.minimum(np.floor(drawn, out=drawn), s, out=drawn)
-            levels[start:stop] = np.copysign(drawn, part)
+            drawn = coins.draw(stop - start)
+            drawn += values[start:stop] * factor
+            drawn += s  # from here on casting rounds down
+            part = drawn.astype(np.uint8)
+            np.subtract(np.minimum(part, 2 * s, out=part), s, out=levels[start:stop], casting="unsafe")
         return levels, norms, 0
 
     def dequantise(self, levels: Levels, norms: Singles, starts: Ints, s: int, seed: int) -> Singles:
@@ -184,6 +188,21 @@ _CONTEXTS = np.concatenate(
 def quantiser(settings: QuantiseSettings) -> Quantiser:
     """Return the quantiser of a sender."""
     return Eden(settings.variance) if settings.scheme == "eden" else QUANTISERS[settings.scheme]
+
+
+class _Coins:
+    """Numbers uniform on [0, 1): those that `rng.random` gives, in half its time."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._words, self._left = rng.bit_generator, np.empty(0, np.uint32)
+
+    def draw(self, count: int) -> Singles:
+        more = self._words.random_raw(-(-(count - len(self._left)) // 2)).astype("<u8", copy=False).view("<u4")
+        words = np.concatenate([self._left, more]) if len(self._left) else more
+        words, self._left = words[:count], words[count:].copy()
+        found = (words >> 8).astype(np.float32)
+        found *= np.float32(2.0**-24)
+        return found
 
 
 def _noise(seed: int) -> np.random.Generator:
