@@ -305,11 +305,13 @@ def bench_engine(
     figure: Annotated[
         Path | None, typer.Option(help="Draw measured time over delta into this file (PNG and PDF).")
     ] = None,
+    flower: Annotated[str, typer.Option(help="Python that has flwr[simulation], for the same job there.")] = "",
+    pfl: Annotated[str, typer.Option(help="Python that has pfl, for the same job there.")] = "",
 ) -> None:
-    """Measure training, testing and pruning against plain PyTorch and the paper's law (about 5 minutes)."""
+    """Measure training, testing and pruning against plain PyTorch, the paper's law and peers (about 10 minutes)."""
     from skyfed.bench.engine import bench_engine as measure
 
-    rows, law = measure(pairs, _announce)
+    rows, law = measure(pairs, _announce, {"Flower": flower or sys.executable, "pfl": pfl or sys.executable})
     if figure is not None:
         from skyfed.report.curves import draw_law
         from skyfed.report.figures import save

@@ -21,6 +21,7 @@ from torch.utils.data import TensorDataset
 
 from skyfed.algorithms import find_recipe
 from skyfed.bench.flights import planned
+from skyfed.bench.peers.compare import against_peers
 from skyfed.bench.row import Row
 from skyfed.bench.student import student_round
 from skyfed.config import Config, load_config
@@ -53,8 +54,8 @@ class Law:
     weight: tuple[float, ...]
 
 
-def bench_engine(pairs: int, progress: Progress) -> tuple[list[Row], Law]:
-    """Measure every row over so many interleaved pairs."""
+def bench_engine(pairs: int, progress: Progress, pythons: dict[str, str]) -> tuple[list[Row], Law]:
+    """Measure every row over so many interleaved pairs; `pythons` are interpreters that have the peers."""
     progress("loading CIFAR-10 and planning")
     config = load_config("paper", [*_BASE, "vehicles=4", "prune.delta=0.375", "quantise.raw_probability=0.0"])
     pictures = load_data(config.data)
@@ -65,6 +66,7 @@ def bench_engine(pairs: int, progress: Progress) -> tuple[list[Row], Law]:
         rows.append(_gemm(vehicles, pairs, progress))
         law, channels = _law(config, pictures, plan, pairs, progress)
         rows += [channels, _overhead(vehicles, pairs, progress), _evaluation(vehicles, pairs, progress)]
+    rows += against_peers(pictures, pythons, 3, progress)
     rows += [_many(pictures, progress), _help(pairs, progress)]
     return rows, law
 

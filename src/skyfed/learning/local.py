@@ -39,12 +39,13 @@ class Batches:
             if len(order) < size:
                 order = np.concatenate([order, samples[rng.permutation(len(samples))]])
             batch, order = torch.from_numpy(order[:size]), order[size:]
-            yield self.normalised(self._images[batch]), self._labels[batch].long().to(self.mean.device)
+            some, labels = self._images.index_select(0, batch), self._labels.index_select(0, batch)
+            yield self.normalised(some), labels.long().to(self.mean.device)
 
     def normalised(self, images: Tensor) -> Tensor:
         """Return bytes as floats with zero mean and unit deviation a channel."""
-        floats = images.to(self.mean.device, self.mean.dtype, memory_format=self._format)
-        return floats.sub_(self.mean).mul_(self.scale)
+        floats = images.to(self.mean.device, self.mean.dtype).sub_(self.mean).mul_(self.scale)
+        return floats.contiguous(memory_format=self._format)
 
 
 def channel_moments(images: Bytes) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,1 @@
+"""The same small job in other packages: scripts that run alone, in an environment that has these packages."""
