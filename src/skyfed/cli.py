@@ -233,6 +233,30 @@ def evaluate(
     print_scores(scores, as_json)
 
 
+@app.command()
+def bound(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A run's folder, made with --set theory.every=N; finished or not.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Evaluate Theorem 1 on a run: which error dominates, which conditions fail, what the theorem allows."""
+    from skyfed.report.bound import diagnoses, draw_bound, print_bounds, print_json
+    from skyfed.report.figures import save
+    from skyfed.runs.folder import RunFolder
+
+    found = diagnoses(folder)
+    if as_json:
+        print_json(found)
+        return
+    print_bounds(found)
+    figures = RunFolder(folder).subfolder("figures")
+    rounds = RunFolder(folder).read_config().rounds
+    for one in found:
+        save(draw_bound(one, rounds), figures / f"bound-{one.algorithm}")
+    print(f"written to {figures}: {', '.join(f'bound-{one.algorithm}.png' for one in found)}")
+
+
 @data.command("list")
 def data_list() -> None:
     """List the data sets and whether they are here."""

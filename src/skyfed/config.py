@@ -21,6 +21,7 @@ from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
 from skyfed.sensing import SensingSettings, SensorSettings
 from skyfed.sensing.datasets import DataSettings
 from skyfed.server import ServerSettings
+from skyfed.theory.settings import TheorySettings
 from skyfed.wire.quantise import QuantiseSettings
 
 DEFAULT_PRESET = "quick"
@@ -58,6 +59,7 @@ class Config(BaseModel):
     quantise: QuantiseSettings = QuantiseSettings()
     server: ServerSettings = ServerSettings()
     cost: CostSettings = CostSettings()
+    theory: TheorySettings = TheorySettings()
     faults: FaultSettings = FaultSettings()
 
     @field_validator("algorithms")

@@ -8,7 +8,7 @@ keeps the records is the recorder's.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,10 +17,13 @@ from skyfed.errors import DivergedError
 from skyfed.faults import present
 from skyfed.learning.evaluate import Scores, class_accuracy
 from skyfed.learning.flat import Layout
+from skyfed.learning.probe import Probe
 from skyfed.records import Floats, Singles
 from skyfed.sensing import Schedule
 from skyfed.sensing.datasets import Pictures
+from skyfed.sensing.datasets.cache import Bytes
 from skyfed.server import Aggregate, alphas, broadcast_bytes
+from skyfed.theory.estimate import Gathering, histogram_distance
 from skyfed.vehicle import Experiment, Upload, common_of
 from skyfed.wire import DecodeError, Expected, decode
 
@@ -49,6 +52,7 @@ class Report:
     accuracy_full: float = float("nan")
     loss: float = float("nan")
     per_class: Floats | None = None
+    theory: dict[str, Any] | None = None
 
 
 class Driver(Protocol):
@@ -66,6 +70,9 @@ class Driver(Protocol):
 
     def score(self, state: State) -> Scores:
         """Score every test picture."""
+
+    def probe(self, t: int, state: State, after: State, vehicles: list[int]) -> Iterator[Probe]:
+        """Measure the losses of these vehicles, in this order, around the models before and after round t."""
 
 
 class Recorder(Protocol):
@@ -99,6 +106,7 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
     common = common_of(settings, layout, state.weights, state.buffers)
     aggregate = Aggregate(common, settings.server.clip, layout.live)
     there, following = (present(settings.faults, settings.seed, k, settings.vehicles) for k in (t, t + 1))
+    masks: dict[int, Bytes | None] = {}
     for upload in driver.train(algorithm, t, state, there):
         report.uploads.append(upload)
         if not upload.data:
@@ -107,6 +115,8 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
         try:
             update = decode(upload.data, Expected(t, upload.vehicle, common, settings.train.eta_local_at(t)))
             aggregate.add(update, float(weights[upload.vehicle]))
+            if settings.theory.due(t):
+                masks[upload.vehicle] = None if update.mask is None else np.packbits(update.mask)
         except DecodeError as error:
             report.dropped[upload.vehicle] = str(error)
     if there and len(report.dropped) == len(there):
@@ -114,6 +124,7 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
             f"{algorithm} stops at round {t}: no vehicle's upload is of use ({report.dropped[there[0]]}); a smaller "
             "train.eta or eta_local or smaller quantisation buckets are the likely remedies"
         )
+    before = state
     if aggregate.total > 0:  # somebody with a weight took part
         state = State(*aggregate.step(state.weights, settings.train.eta_at(t)))
     losses = [upload.loss for upload in report.uploads if upload.vehicle not in report.dropped]
@@ -121,7 +132,38 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
     if t + 1 < settings.rounds:
         model = common_of(settings, layout, state.weights, state.buffers)
         sent = broadcast_bytes(settings.server, t + 1, model, common, there, following)
-    return state, replace(report, train_loss=float(np.mean(losses)) if losses else float("nan"), downlink_bytes=sent)
+    theory = diagnosed(settings, t, driver, before, state, report, masks, weights) if masks else None
+    loss = float(np.mean(losses)) if losses else float("nan")
+    return state, replace(report, train_loss=loss, downlink_bytes=sent, theory=theory)
+
+
+def diagnosed(
+    settings: Experiment,
+    t: int,
+    driver: Driver,
+    before: State,
+    after: State,
+    report: Report,
+    masks: dict[int, Bytes | None],
+    weights: Floats,
+) -> dict[str, Any]:
+    """Measure the constants of Theorem 1 in this round; masks are packed, eight entries a byte."""
+    layout, train = driver.layout, settings.train
+    labels, classes = driver.pictures.train_labels, driver.pictures.classes
+    fleet = np.bincount(labels[driver.schedule.union(t)], minlength=classes)
+    uploads = {upload.vehicle: upload for upload in report.uploads}
+    found = Gathering(layout.of_live(before.weights))
+    total = sum(float(weights[u]) for u in masks)
+    for probe in driver.probe(t, before, after, sorted(masks)):
+        upload, packed = uploads[probe.vehicle], masks[probe.vehicle]
+        mask = None if packed is None else np.unpackbits(packed, count=layout.live_size).astype(bool)
+        own = np.bincount(labels[driver.schedule.train_set(probe.vehicle, t)], minlength=classes)
+        found.add(
+            probe, mask, float(weights[probe.vehicle]) / total,
+            epsilon=histogram_distance(own, fleet), delta=upload.delta, raw=upload.raw_probability, q=upload.bound,
+            variance=upload.variance,
+        )  # fmt: skip
+    return found.row(t, train.kappa * train.batches_per_round, train.eta_at(t), train.eta_local_at(t))
 
 
 def genie_round(t: int, driver: Driver, state: State) -> tuple[State, Report]:

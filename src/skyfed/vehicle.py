@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from skyfed.algorithms import Recipe, find_recipe
 from skyfed.cost import CostSettings, local_rounds
@@ -21,6 +21,7 @@ from skyfed.learning.flat import FlatModel, Layout, usable_device
 from skyfed.learning.infer import Forward, forward_of
 from skyfed.learning.local import Batches, LocalRound, descend, train_locally
 from skyfed.learning.models import build_model, is_known
+from skyfed.learning.probe import Partition, Probe, curvature, losses, spread, sums
 from skyfed.learning.prune import Scope, Scopes, draw_delta
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
 from skyfed.records import Quantised, Raw, Singles, Update
@@ -28,7 +29,10 @@ from skyfed.rng import stream
 from skyfed.sensing import Flight, Schedule, SensingSettings, grow
 from skyfed.sensing.datasets import Pictures
 from skyfed.server import ServerSettings
-from skyfed.wire import Common, QuantiseSettings, bucket_starts, encode, paper_bits, quantiser, read_header
+from skyfed.theory.settings import TheorySettings
+from skyfed.wire import Common, QuantiseSettings, bucket_starts, encode, entries, paper_bits, quantiser, read_header
+
+Model = tuple[Singles, Singles]  # weights and buffers
 
 
 class Experiment(Protocol):
@@ -60,6 +64,8 @@ class Experiment(Protocol):
     def device(self) -> str: ...  # noqa: D102
     @property
     def cost(self) -> CostSettings: ...  # noqa: D102
+    @property
+    def theory(self) -> TheorySettings: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,10 @@ class Upload:
     paper_bits       by the paper's formula (modelled)           buffer_bytes  of the message, for batch-norm buffers
     loss             mean training loss                          seconds, cpu  measured: prune, train, encode
     local_rounds     dense local rounds the work amounts to by the paper's law (modelled)
+    pruned_share     ||w - w_bar||^2 / ||w||^2 over entries that can have a gradient: at most delta by assumption 5
+    raw_probability  of the draw that decided whether levels were sent
+    variance         ||Q(d) - d||^2 / ||d||^2 of this upload, measured in rounds of the diagnostics; else NaN
+    bound            largest mean of that for the quantiser used (Eq. 16); 0 where nothing can be quantised
     """
 
     vehicle: int
@@ -86,6 +96,10 @@ class Upload:
     seconds: float
     cpu: float
     local_rounds: float
+    pruned_share: float = 0.0
+    raw_probability: float = 1.0
+    variance: float = float("nan")
+    bound: float = 0.0
 
 
 class Vehicles:
@@ -120,6 +134,7 @@ class Vehicles:
         self._forward: tuple[Singles, Forward] | None = None
         self._common: tuple[Singles, Common] | None = None
         self._received: tuple[Singles, Tensor] | None = None
+        self._twin: nn.Module | None = None
         self._scopes = Scopes(self.layout, settings.prune.scope == "kernels")
 
     def initial(self) -> tuple[Singles, Singles]:
@@ -135,11 +150,14 @@ class Vehicles:
         delta = drawn if recipe.prune else 0.0
         with _own_coins(settings.seed, t, vehicle):
             local = self.train_locally(recipe, vehicle, t, weights, buffers, delta)
-        data, update = b"", None
+        data, update, variance = b"", None, float("nan")
         if local.finite:
             update = self.update(recipe, vehicle, t, local, delta)
             data = encode(update, self.common(weights, buffers))
+            if update.quantised and settings.theory.due(t):
+                variance = _relative(entries(update, self.common(weights, buffers)), local.values)
         quantised = update is not None and update.quantised
+        raw = recipe.raw_probability(delta, settings.quantise.raw_probability)
         return Upload(
             vehicle=vehicle,
             data=data,
@@ -153,7 +171,16 @@ class Vehicles:
             seconds=time.perf_counter() - begin,
             cpu=time.process_time() - begin_cpu,
             local_rounds=local_rounds(settings.train, recipe.prune, delta),
+            pruned_share=local.pruned_share,
+            raw_probability=raw,
+            variance=variance,
+            bound=self._variance_bound(local) if raw < 1 else 0.0,
         )
+
+    def _variance_bound(self, local: LocalRound) -> float:
+        quant = self.settings.quantise
+        starts = bucket_starts(len(local.values), quant.bucket_code, self.layout.live_starts, local.mask)
+        return quantiser(quant).variance_bound(starts, quant.s, quant.norm)
 
     def common(self, weights: Singles, buffers: Singles) -> Common:
         """Return what a message about this model starts from."""
@@ -181,6 +208,56 @@ class Vehicles:
             with torch.inference_mode():
                 self._forward = (weights, forward_of(self.model))
         return evaluate(self._forward[1], self._batches, images, labels)
+
+    def probe(self, vehicle: int, t: int, now: Model, after: Model) -> Probe:
+        """Measure what Theorem 1 needs to know about a vehicle's loss around w^t and w^{t+1} (A1, A2, Eq. 18)."""
+        self._forward = None
+        settings, theory, schedule = self.settings, self.settings.theory, self.schedule
+        sets = [schedule.train_set(vehicle, min(max(0, k), settings.rounds - 1)) for k in (t - 1, t, t + 1)]
+        total = len(self.pictures.train_labels)
+        parts = Partition(sets[0], sets[1], sets[2], settings.train.batch_size, theory.batches, settings.seed, total)
+        with _own_coins(settings.seed, t, vehicle):
+            self.model.load(self._tensor(now[0]), torch.from_numpy(now[1]))
+            same = {part.tobytes() for part in parts.before}
+            old = sums(self.model, self._batches, [part for part in parts.now if part.tobytes() in same])
+            new = sums(self.model, self._batches, [part for part in parts.now if part.tobytes() not in same])
+            here = old.plus(new, 1)
+            shift = here.mean - old.plus(sums(self.model, self._batches, parts.changed()), 1).mean
+            self.model.load(torch.from_numpy(after[0]), torch.from_numpy(after[1]))
+            there = sums(self.model, self._batches, parts.now)
+            later = losses(self.model, self._batches, parts.after)
+            batches = self._batches.narrow()
+            pairs = [batches.take(part) for part in parts.now[: theory.beta_batches]]
+            rng = stream(settings.seed, "theory curvature", t, vehicle)
+            bent = curvature(self._plain(now[0]), pairs, theory.beta_steps, rng)
+        moved = self.layout.of_live(after[0].astype(np.float64) - now[0])
+        far = float(np.linalg.norm(moved))
+        return Probe(
+            vehicle=vehicle,
+            gradient=here.mean.astype(np.float32),
+            sigma2=spread(here),
+            phi=float(shift @ shift),
+            now=here.loss / here.count,
+            kept=there.loss / there.count,
+            after=later,
+            curvature=bent,
+            secant=float(np.linalg.norm(there.mean - here.mean)) / far if far else 0.0,
+        )
+
+    def _plain(self, weights: Singles) -> nn.Module:
+        """Return the model as torch builds it, which can be differentiated twice, with these weights."""
+        if self._twin is None:
+            side = self.pictures.train_images.shape[-1]
+            self._twin = build_model(self.settings.model, self.pictures.classes, side, self.settings.seed)
+            self._twin.to(self.model.device, self.model.weights.dtype)
+        plain = np.empty_like(weights)
+        plain[self.layout.plain_places()] = weights
+        flat = torch.from_numpy(plain).to(self.model.weights)
+        with torch.no_grad():
+            own = [parameter for parameter in self._twin.parameters() if parameter.requires_grad]
+            for parameter, part in zip(own, torch.split(flat, [p.numel() for p in own]), strict=True):
+                parameter.copy_(part.view(parameter.shape))
+        return self._twin
 
     def train_locally(
         self, recipe: Recipe, vehicle: int, t: int, weights: Singles, buffers: Singles, delta: float
@@ -232,6 +309,12 @@ class Vehicles:
         buffers = local.buffers.astype(np.float32, copy=False)
         size, channels = self.layout.live_size, local.channels
         return Update(t, vehicle, size, mask, body, buffers, local.threshold, channels, quant.coder)
+
+
+def _relative(seen: Singles, exact: Singles) -> float:
+    """Return ||seen - exact||^2 / ||exact||^2."""
+    apart, whole = seen.astype(np.float64) - exact, exact.astype(np.float64)
+    return float((apart @ apart) / max(float(whole @ whole), 1e-300))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from skyfed.learning.evaluate import Scores
+from skyfed.learning.probe import Probe
 from skyfed.records import Singles
 from skyfed.simulate import State
 from skyfed.vehicle import Upload, Vehicles, chunks, joined
@@ -23,6 +24,12 @@ class InlineDriver:
     def genie(self, t: int, state: State) -> tuple[Singles, Singles, float]:
         """Train centrally for one round."""
         return self._vehicles.genie(t, state.weights, state.buffers)
+
+    def probe(self, t: int, state: State, after: State, vehicles: list[int]) -> Iterator[Probe]:
+        """Measure the vehicles' losses in order."""
+        now, later = (state.weights, state.buffers), (after.weights, after.buffers)
+        for u in vehicles:
+            yield self._vehicles.probe(u, t, now, later)
 
     def score(self, state: State) -> Scores:
         """Score every test picture."""

@@ -15,6 +15,7 @@ import numpy as np
 from skyfed.config import Config, config_from_tree
 from skyfed.flight.fleet import load_fleet_plan
 from skyfed.learning.evaluate import Scores
+from skyfed.learning.probe import Probe
 from skyfed.records import Singles
 from skyfed.sensing.datasets import load_data
 from skyfed.simulate import State
@@ -63,6 +64,15 @@ class PoolDriver:
         both = np.frombuffer(data, np.float32)
         return both[: self.layout.size].copy(), both[self.layout.size :].copy(), head["loss"]
 
+    def probe(self, t: int, state: State, after: State, vehicles: list[int]) -> Iterator[Probe]:
+        """Measure the vehicles' losses in order."""
+        before = str(self._write(state))
+        jobs = [self._job(after, do="probe", vehicle=u, t=t, before=before) for u in vehicles]
+        for answer in self._crew.run_in_order(jobs):
+            head, data = _unpack(answer)
+            yield Probe(**head, gradient=np.frombuffer(data, np.float32))
+        Path(before).unlink()
+
     def score(self, state: State) -> Scores:
         """Score every test picture."""
         parts = chunks(len(self.pictures.test_labels))
@@ -76,13 +86,16 @@ class PoolDriver:
         if self._shared is None or self._shared[0] is not state:
             if self._shared is not None:
                 self._shared[1].unlink()
-            self._count += 1
-            path = Path(self._place.name) / f"{self._count}.f32"
-            with path.open("wb") as file:
-                state.weights.tofile(file)
-                state.buffers.tofile(file)
-            self._shared = (state, path)
+            self._shared = (state, self._write(state))
         return self._shared[1]
+
+    def _write(self, state: State) -> Path:
+        self._count += 1
+        path = Path(self._place.name) / f"{self._count}.f32"
+        with path.open("wb") as file:
+            state.weights.tofile(file)
+            state.buffers.tofile(file)
+        return path
 
 
 def _pack(head: dict[str, Any], data: bytes = b"") -> bytes:
@@ -123,9 +136,13 @@ _last: list[
 
 def _model(path: str, size: int) -> tuple[Singles, Singles]:
     if not _last or _last[0][0] != path:
-        both = np.memmap(path, np.float32, mode="c")
-        _last[:] = [(path, np.asarray(both[:size]), np.asarray(both[size:]))]
+        _last[:] = [(path, *_map(path, size))]
     return _last[0][1:]
+
+
+def _map(path: str, size: int) -> tuple[Singles, Singles]:
+    both = np.memmap(path, np.float32, mode="c")
+    return np.asarray(both[:size]), np.asarray(both[size:])
 
 
 def _train(vehicles: Vehicles, job: dict[str, Any], weights: Singles, buffers: Singles) -> bytes:
@@ -140,9 +157,17 @@ def _genie(vehicles: Vehicles, job: dict[str, Any], weights: Singles, buffers: S
     return _pack({"loss": loss}, trained.tobytes() + moved.tobytes())
 
 
+def _probe(vehicles: Vehicles, job: dict[str, Any], weights: Singles, buffers: Singles) -> bytes:
+    before = _map(job["before"], vehicles.layout.size)
+    probe = vehicles.probe(job["vehicle"], job["t"], before, (weights, buffers))
+    head = asdict(replace(probe, gradient=np.empty(0, np.float32)))
+    del head["gradient"]
+    return _pack(head, probe.gradient.tobytes())
+
+
 def _score(vehicles: Vehicles, job: dict[str, Any], weights: Singles, buffers: Singles) -> bytes:
     scores = vehicles.score(job["start"], job["stop"], weights, buffers)
     return _pack({"count": len(scores.correct)}, scores.correct.tobytes() + scores.loss.tobytes())
 
 
-_JOBS = {"train": _train, "genie": _genie, "score": _score}
+_JOBS = {"train": _train, "genie": _genie, "score": _score, "probe": _probe}

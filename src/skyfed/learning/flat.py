@@ -205,6 +205,13 @@ class FlatModel:
         for layer in self._taps:
             layer.written = False
 
+    def live_gradient(self) -> Singles:
+        """Return a copy of the (n,) gradient of live entries, after a backward pass."""
+        for layer in self._taps:
+            layer.settle()
+        whole = self.gradient.cpu().numpy()
+        return self.layout.of_live(whole) if self.layout.live else whole.copy()
+
     def step(self, rate: float, mask: Tensor | None = None) -> None:
         """Take one step down the gradient; live entries whose (n,) mask is zero are left alone."""
         for layer in self._taps:

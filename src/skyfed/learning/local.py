@@ -1,5 +1,6 @@
 """One vehicle's training in one round: the winning ticket, the masked steps, the accumulated gradient (Eqs. 8-10)."""
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from skyfed.learning.prune import Scope, magnitude_mask
 from skyfed.records import Bools, Ints, Singles
 from skyfed.sensing.datasets.cache import Bytes, Pictures
 from skyfed.wire import accumulated
+
+_PIECE = 1 << 16  # entries handled at a time
 
 
 class Batches:
@@ -39,8 +42,21 @@ class Batches:
             if len(order) < size:
                 order = np.concatenate([order, samples[rng.permutation(len(samples))]])
             batch, order = torch.from_numpy(order[:size]), order[size:]
-            some, labels = self._images.index_select(0, batch), self._labels.index_select(0, batch)
-            yield self.normalised(some), labels.long().to(self.mean.device)
+            yield self._pair(batch)
+
+    def narrow(self) -> "Batches":
+        """Return the same with pictures channel by channel."""
+        found = copy.copy(self)
+        found._format = torch.contiguous_format
+        return found
+
+    def take(self, samples: Ints) -> tuple[Tensor, Tensor]:
+        """Return these samples as one mini-batch."""
+        return self._pair(torch.from_numpy(samples))
+
+    def _pair(self, samples: Tensor) -> tuple[Tensor, Tensor]:
+        images, labels = self._images.index_select(0, samples), self._labels.index_select(0, samples)
+        return self.normalised(images), labels.long().to(self.mean.device)
 
     def normalised(self, images: Tensor) -> Tensor:
         """Return bytes as floats with zero mean and unit deviation a channel."""
@@ -86,6 +102,7 @@ class LocalRound:
     trained   (k,) weights at the end  threshold  magnitude below which entries were pruned; NaN for channels
     buffers   (b,) at the end          loss       mean training loss
     kept      of all p entries         channels   which channels were kept, where whole channels were pruned
+    pruned_share  ||w - w_bar||^2 / ||w||^2 over the n entries (Eq. 17)
     """
 
     values: Singles
@@ -96,6 +113,7 @@ class LocalRound:
     loss: float
     kept: int
     channels: Bools | None = None
+    pruned_share: float = 0.0
 
     @property
     def finite(self) -> bool:
@@ -151,7 +169,8 @@ def train_locally(
         pruner.put_back(kept, small)
         trained = small.live()
         values = accumulated(start, trained, rate)
-        return LocalRound(values, trained, mask, float("nan"), model.moved(), loss, total, kept.flags)
+        lost = _share(model.start, start)
+        return LocalRound(values, trained, mask, float("nan"), model.moved(), loss, total, kept.flags, lost)
     runs, dead = (None, None) if scope is None else (scope.runs, scope.dead)
     mask, threshold, inside = magnitude_mask(model.live(), delta, runs, dead)
     total = layout.size + inside - (layout.size if scope is None else scope.size)
@@ -160,6 +179,20 @@ def train_locally(
     model.mask(within)
     loss = descend(model, batches, rate, within)
     places = np.flatnonzero(mask)  # faster than by the mask itself
-    trained = model.live()[places]
-    values = accumulated(start[places], trained, rate)
-    return LocalRound(values, trained, mask, threshold, model.moved(), loss, total)
+    trained, start = model.live()[places], start[places]
+    values = accumulated(start, trained, rate)
+    return LocalRound(
+        values, trained, mask, threshold, model.moved(), loss, total, pruned_share=_share(model.start, start)
+    )
+
+
+def _share(whole: Singles, kept: Singles) -> float:
+    """Return how much of the squared norm is not kept."""
+    total = _square(whole)
+    return max(0.0, 1 - _square(kept) / total) if total > 0 else 0.0
+
+
+def _square(values: Singles) -> float:
+    """Return the squared norm, in pieces that stay in cache; not by BLAS, whose sums depend on its threads."""
+    pieces = (values[start : start + _PIECE].astype(np.float64) for start in range(0, len(values), _PIECE))
+    return float(sum(float(np.add.reduce(np.square(piece, out=piece))) for piece in pieces))

@@ -36,9 +36,7 @@ class ModelScore:
 
 def score_models(folder: Path, algorithm: str | None, own: Path | None) -> list[ModelScore]:
     """Score the finished models of a run."""
-    if not (folder / "config.toml").is_file():
-        raise BadInputError(f"{folder}: not a run's folder (no config.toml)")
-    config = RunFolder(folder).read_config()
+    config = RunFolder.config_of(folder)
     if algorithm is not None and algorithm not in config.algorithms:
         raise BadInputError(f"--algorithm {algorithm!r}: allowed in this run: {', '.join(config.algorithms)}")
     names = [algorithm] if algorithm else config.algorithms

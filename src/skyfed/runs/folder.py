@@ -61,6 +61,13 @@ class RunFolder:
         except (ValueError, RecursionError) as error:
             raise BadInputError(f"{self.path / 'config.toml'}: not valid TOML: {error}") from None
 
+    @classmethod
+    def config_of(cls, path: Path) -> Config:
+        """Read the config of a folder that may be no run's at all."""
+        if not (path / "config.toml").is_file():
+            raise BadInputError(f"{path}: not a run's folder (no config.toml)")
+        return cls(path).read_config()
+
     def note(self, **facts: Any) -> None:
         """Add what was learnt about a run to its manifest."""
         path = self.path / "manifest.json"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Row, Table
 from skyfed.sensing import Schedule
 from skyfed.simulate import Report, State
+from skyfed.theory.estimate import COLUMNS as THEORY
 
 ROUNDS = {
     "round": "int", "accuracy": "float", "accuracy_full": "float", "loss": "float", "train_loss": "float",
@@ -27,7 +29,8 @@ UPLINK = {
     "round": "int", "vehicle": "int", "delta": "float", "kept": "int", "kept_live": "int", "quantised": "bool",
     "paper_bits": "float", "wire_bytes": "int", "buffer_bytes": "int", "modelled_seconds": "float",
     "measured_seconds": "float", "measured_cpu_seconds": "float", "modelled_energy": "float", "train_loss": "float",
-    "dropped": "text",
+    "dropped": "text", "pruned_share": "float", "raw_probability": "float", "quantiser_bound": "float",
+    "quantiser_variance": "float",
 }  # fmt: skip
 
 
@@ -57,6 +60,7 @@ class AlgorithmRecorder:
         self.path = folder.subfolder(algorithm)
         self._checkpoints = folder.subfolder(f"{algorithm}/checkpoints")
         self._rounds, self._uplink = Table(self.path, "rounds"), Table(self.path, "uplink")
+        self._theory = Table(self.path, "theory")
         self._test_total, self._after = test_total, after
         self._best_class: np.ndarray | None = None
         self._clock = time.perf_counter()
@@ -81,6 +85,8 @@ class AlgorithmRecorder:
             first, state = 0, start
         drop_checkpoints(self._checkpoints, first - 1)
         self._uplink.keep(first)
+        if self._config.theory.every:
+            self._theory.keep(first)
         for row in self._rounds.keep(first):
             self._forget(row.get("accuracy_class"))
         self._clock = time.perf_counter()
@@ -98,6 +104,8 @@ class AlgorithmRecorder:
         rows = [self._uplink_row(report, k) for k in range(len(report.uploads))]
         if rows:
             self._uplink.append(rows)
+        if report.theory is not None:
+            self._theory.append([{name: _storable(value) for name, value in report.theory.items()}])
         row = self._round_row(report)
         self._rounds.append([row])
         if (t + 1) % self._config.checkpoint_every == 0 or t == self._config.rounds - 1:
@@ -114,6 +122,8 @@ class AlgorithmRecorder:
     def finish(self, state: State) -> None:
         """Turn the tables into Parquet and save the model; may be repeated where it was cut short."""
         self._uplink.finish(UPLINK)
+        if self._config.theory.every:
+            self._theory.finish(THEORY)
         about = {"run": self._identity, "algorithm": self._algorithm, "round": str(self._config.rounds - 1)}
         write_whole(self.path / "model.safetensors", pack_model(state.weights, state.buffers, about))
         self._rounds.finish(ROUNDS)
@@ -160,6 +170,10 @@ class AlgorithmRecorder:
             "modelled_energy": cost.e_train * upload.local_rounds,
             "train_loss": _finite(upload.loss),
             "dropped": report.dropped.get(upload.vehicle),
+            "pruned_share": upload.pruned_share,
+            "raw_probability": upload.raw_probability,
+            "quantiser_bound": upload.bound,
+            "quantiser_variance": _finite(upload.variance),
         }
 
     def _forget(self, per_class: list[float | None] | None) -> float | None:
@@ -173,6 +187,12 @@ class AlgorithmRecorder:
         lost = np.fmax(self._best_class - now, 0.0)
         self._best_class = np.fmax(self._best_class, now)
         return float(np.nanmean(lost)) if np.isfinite(lost).any() else 0.0
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return _finite(value) if isinstance(value, float) else value
 
 
 def _finite(value: float) -> float | None:

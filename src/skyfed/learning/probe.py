@@ -1,0 +1,153 @@
+"""What a vehicle's loss looks like around a model: values, gradients, their spread over mini-batches, curvature.
+
+A vehicle's loss is the mean over mini-batches of its data, each normalised by itself as in training. Which samples
+share a mini-batch follows from their numbers alone, so that new samples change only the mini-batches they fall into.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from skyfed.learning.flat import FlatModel
+from skyfed.learning.local import Batches
+from skyfed.records import Floats, Ints, Singles
+from skyfed.rng import stream
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One vehicle's loss and gradient in one round.
+
+    gradient   (n,) of f_u(. | D_u^t) at w^t, live entries      now        f_u(w^t | D_u^t)
+    sigma2     variance of a mini-batch's gradient around it    kept       f_u(w^{t+1} | D_u^t)
+    phi        squared gradient shift from D_u^{t-1} at w^t     after      f_u(w^{t+1} | D_u^{t+1})
+    curvature  largest |eigenvalue| of the Hessian found        secant     ||gradient change|| / ||w^{t+1} - w^t||
+    """
+
+    vehicle: int
+    gradient: Singles
+    sigma2: float
+    phi: float
+    now: float
+    kept: float
+    after: float
+    curvature: float
+    secant: float
+
+
+class Partition:
+    """Mini-batches of the data sets of rounds t-1, t and t+1 that differ only where a sample is new."""
+
+    def __init__(self, before: Ints, now: Ints, after: Ints, size: int, most: int, seed: int, total: int) -> None:
+        """Cut data sets into mini-batches of about `size`; at most `most` of them are used, all if 0."""
+        self._place = stream(seed, "theory partition").permutation(total)
+        self._count = max(1, len(before) // size)
+        self._used = min(most, self._count) if most else self._count
+        self.before, self.now, self.after = (self._cut(samples) for samples in (before, now, after))
+
+    def _cut(self, samples: Ints) -> list[Ints]:
+        number = self._place[samples] % self._count
+        order = np.lexsort((samples, number))
+        parts = np.split(samples[order], np.searchsorted(number[order], np.arange(1, self._count)))[: self._used]
+        good = [part for part in parts if len(part) > 1]  # a batch norm needs two
+        return good or [samples]
+
+    def changed(self) -> list[Ints]:
+        """Return the mini-batches of round t-1 that are not the same in round t."""
+        same = {part.tobytes() for part in self.now}
+        return [part for part in self.before if part.tobytes() not in same]
+
+
+@dataclass
+class Sums:
+    """Sums over mini-batches: of samples, losses, gradients and their squared norms, each times its samples."""
+
+    count: int
+    loss: float
+    gradient: Floats
+    square: float
+    parts: int
+
+    @property
+    def mean(self) -> Floats:
+        """The gradient of the mean loss."""
+        return self.gradient / self.count
+
+    def plus(self, other: "Sums", sign: int) -> "Sums":
+        """Add or take away other mini-batches."""
+        return Sums(
+            self.count + sign * other.count,
+            self.loss + sign * other.loss,
+            self.gradient + sign * other.gradient,
+            self.square + sign * other.square,
+            self.parts + sign * other.parts,
+        )
+
+
+def sums(model: FlatModel, batches: Batches, parts: Sequence[Ints]) -> Sums:
+    """Go once over some mini-batches with the model's present weights; its buffers change."""
+    total = Sums(0, 0.0, np.zeros(model.layout.live_size), 0.0, 0)
+    model.module.train()
+    for part in parts:
+        images, labels = batches.take(part)
+        model.clear_gradient()
+        loss = functional.cross_entropy(model.module(images), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        slope = model.live_gradient().astype(np.float64)
+        total.count += len(part)
+        total.loss += len(part) * float(loss.detach())
+        total.square += len(part) * float(slope @ slope)
+        slope *= len(part)
+        total.gradient += slope
+        total.parts += 1
+    return total
+
+
+def losses(model: FlatModel, batches: Batches, parts: Sequence[Ints]) -> float:
+    """Return the mean loss over mini-batches, normalised as in training."""
+    total, count = 0.0, 0
+    model.module.train()
+    with torch.no_grad():
+        for part in parts:
+            images, labels = batches.take(part)
+            total += len(part) * float(functional.cross_entropy(model.module(images), labels))
+            count += len(part)
+    return total / count
+
+
+def spread(found: Sums) -> float:
+    """Return the variance of a mini-batch's gradient around the mean over all of them."""
+    if found.parts < 2:
+        return 0.0
+    mean = found.mean
+    return max(0.0, found.square / found.count - float(mean @ mean)) * found.parts / (found.parts - 1)
+
+
+def curvature(module: nn.Module, pairs: Sequence[tuple[Tensor, Tensor]], steps: int, rng: np.random.Generator) -> float:
+    """Return the largest |eigenvalue| of the Hessian of the mean loss that so many steps of power iteration find."""
+    module.train()
+    weights = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    start = torch.from_numpy(rng.standard_normal(sum(weight.numel() for weight in weights))).to(weights[0])
+    direction, found = start / start.norm(), 0.0
+    for _ in range(steps):
+        product = torch.zeros_like(direction)
+        for images, labels in pairs:
+            loss = functional.cross_entropy(module(images), labels)
+            slopes = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True)
+            flat = torch.cat(
+                [(torch.zeros_like(w) if g is None else g).reshape(-1) for g, w in zip(slopes, weights, strict=True)]
+            )
+            seconds = torch.autograd.grad(flat @ direction, weights, allow_unused=True)
+            product += torch.cat(
+                [(torch.zeros_like(w) if s is None else s).reshape(-1) for s, w in zip(seconds, weights, strict=True)]
+            ).detach()
+        product /= len(pairs)
+        found = float(product.norm())
+        if found == 0 or not np.isfinite(found):
+            return found
+        direction = product / found
+    return found

@@ -1,0 +1,101 @@
+"""The constants of Theorem 1, from what vehicles measured in a live round; and rounds of the bound made of them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+
+from skyfed.learning.probe import Probe
+from skyfed.records import Bools, Floats, Ints, Singles
+from skyfed.theory.bound import Round
+
+Row = dict[str, Any]
+
+COLUMNS = {
+    "round": "int", "kappa": "int", "eta": "float", "eta_local": "float", "curvature": "float", "secant": "float",
+    "gradient2": "float", "whole_gradient2": "float", "mismatch": "float", "norm2": "float", "now": "float",
+    "kept": "float", "after": "float", "vehicles": "floats", "alpha": "floats", "sigma2": "floats", "phi": "floats",
+    "epsilon": "floats", "own2": "floats", "delta": "floats", "raw": "floats", "q": "floats", "variance": "floats",
+    "pruned": "floats",
+}  # fmt: skip
+
+
+def histogram_distance(own: Ints, fleet: Ints) -> float:
+    """Return the total variation distance between two data sets' shares of classes, 0..1: our epsilon (A3)."""
+    return float(0.5 * np.abs(own / own.sum() - fleet / fleet.sum()).sum())
+
+
+class Gathering:
+    """Puts the vehicles' measurements of one round together; they come one by one, so that few are in memory."""
+
+    def __init__(self, weights: Singles) -> None:
+        """Start from the received weights, live entries only."""
+        self._weights = weights.astype(np.float64)
+        size = len(weights)
+        self._masked, self._whole, self._trained = np.zeros(size), np.zeros(size), np.zeros(size, bool)
+        self._rows: list[Row] = []
+
+    def add(self, probe: Probe, mask: Bools | None, alpha: float, **known: float) -> None:
+        """Add a vehicle that took part with this mask and weight."""
+        slope = probe.gradient.astype(np.float64)
+        masked = slope if mask is None else slope * mask
+        self._masked += alpha * masked
+        self._whole += alpha * slope
+        self._trained |= True if mask is None else mask
+        lost = np.zeros(0) if mask is None else self._weights[~mask]
+        self._rows.append({
+            "vehicles": probe.vehicle, "alpha": alpha, "sigma2": probe.sigma2, "phi": probe.phi,
+            "own2": float(masked @ masked), "pruned": float(lost @ lost), "curvature": probe.curvature,
+            "secant": probe.secant, "now": probe.now, "kept": probe.kept, "after": probe.after, **known,
+        })  # fmt: skip
+
+    def row(self, t: int, kappa: int, eta: float, eta_local: float) -> Row:
+        """Return the round's row."""
+        each = {name: [row[name] for row in self._rows] for name in self._rows[0]}
+        alpha = np.array(each["alpha"])
+        apart = (self._whole - self._masked) * self._trained
+        found: Row = {"round": t, "kappa": kappa, "eta": eta, "eta_local": eta_local}
+        for name in ("curvature", "secant"):
+            found[name] = float(max(each.pop(name)))
+        for name in ("now", "kept", "after"):
+            found[name] = float(alpha @ np.array(each.pop(name)))
+        found |= {
+            "gradient2": float(self._masked @ self._masked), "whole_gradient2": float(self._whole @ self._whole),
+            "mismatch": float(apart @ apart), "norm2": float(self._weights @ self._weights),
+        }  # fmt: skip
+        return found | {name: [float(value) for value in values] for name, values in each.items()}
+
+
+def fit_dissimilarity(rows: Sequence[Row]) -> tuple[float, float]:
+    """Return rho1 >= 1 and rho2 >= 0 for which A3 holds for all vehicles and rounds, with the least slack in all."""
+    left = np.array([[row["gradient2"], eps] for row in rows for eps in row["epsilon"]])
+    right = np.array([own for row in rows for own in row["own2"]])
+    scale = right.max(initial=0.0)
+    if scale == 0:
+        return 1.0, 0.0
+    best = linprog(left.sum(axis=0) / scale, A_ub=-left / scale, b_ub=-right / scale, bounds=[(1, None), (0, None)])
+    if not best.success:  # a vehicle with the fleet's own data and a longer gradient, where the fleet's is zero
+        return float("inf"), 0.0
+    return float(best.x[0]), float(best.x[1])
+
+
+def rounds_of(rows: Iterable[Row]) -> list[Round]:
+    """Return the measured rounds as the bound needs them; beta is the largest curvature seen anywhere."""
+    rows = list(rows)
+    rho1, rho2 = fit_dissimilarity(rows)
+    beta = max(max(row["curvature"], row["secant"]) for row in rows)
+
+    def array(row: Row, name: str) -> Floats:
+        return np.array([np.nan if value is None else value for value in row[name]], np.float64)
+
+    return [
+        Round(
+            kappa=row["kappa"], eta=row["eta"], eta_local=row["eta_local"], beta=beta, rho1=rho1, rho2=rho2,
+            alpha=array(row, "alpha"), sigma2=array(row, "sigma2"), q=array(row, "q"), raw=array(row, "raw"),
+            phi=array(row, "phi"), epsilon=array(row, "epsilon"), delta=array(row, "delta"), norm2=row["norm2"],
+            pruned=array(row, "pruned"), mismatch=row["mismatch"], now=row["now"], after=row["after"],
+            kept=row["kept"],
+        )
+        for row in rows
+    ]  # fmt: skip

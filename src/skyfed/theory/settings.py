@@ -1,0 +1,20 @@
+"""Settings of the diagnostics; apart from the code that uses them, so that reading a config does not load torch."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class TheorySettings(BaseModel):
+    """When and how carefully the constants of Theorem 1 are estimated."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    every: int = Field(0, ge=0, description="rounds between two estimates, the first in round 0; 0: never")
+    batches: int = Field(
+        0, ge=0, description="mini-batches of each vehicle's data that gradients are taken over; 0: all"
+    )
+    beta_batches: int = Field(1, ge=1, description="mini-batches of each vehicle that the curvature is taken over")
+    beta_steps: int = Field(6, ge=1, description="steps of the power iteration for the curvature")
+
+    def due(self, t: int) -> bool:
+        """Tell whether round t is measured."""
+        return self.every > 0 and t % self.every == 0
