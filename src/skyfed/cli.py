@@ -471,7 +471,7 @@ def _train(
     """Plan, train, tabulate, draw; a signal stops after the present round. Returns what diverged."""
     from skyfed.drivers.execute import execute
     from skyfed.report.live import RunView
-    from skyfed.report.tables import print_summary
+    from skyfed.report.tables import print_resources, print_summary
 
     fleet = _plan(folder, config, mission, plain, _again(place))
     stop.later = True
@@ -484,6 +484,7 @@ def _train(
     finally:
         stop.later = False
     print_summary(folder.path, config.algorithms, f"Run {folder.path}")
+    print_resources(folder.path, config.algorithms, f"What it cost: model {config.cost.model!r}, all vehicles together")
     _draw_flights(folder, config, fleet)
     _draw_training(folder.path, [folder.path], config.algorithms)
     print(f"written to {folder.path}: figures/, tables (parquet), models (safetensors)")

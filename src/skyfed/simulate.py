@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from skyfed.algorithms import find_recipe
+from skyfed.cost import lateness
 from skyfed.errors import DivergedError
 from skyfed.faults import present
 from skyfed.learning.evaluate import Scores, class_accuracy
@@ -26,6 +27,8 @@ from skyfed.server import Aggregate, alphas, broadcast_bytes
 from skyfed.theory.estimate import Gathering, histogram_distance
 from skyfed.vehicle import Experiment, Upload, common_of
 from skyfed.wire import DecodeError, Expected, decode
+
+DIVERGED = "training diverged (loss or weights not finite)"
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,11 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
     for upload in driver.train(algorithm, t, state, there):
         report.uploads.append(upload)
         if not upload.data:
-            report.dropped[upload.vehicle] = "training diverged (loss or weights not finite)"
+            report.dropped[upload.vehicle] = DIVERGED
+            continue
+        late = lateness(settings.cost, upload.spent)
+        if late and settings.cost.late == "drop":
+            report.dropped[upload.vehicle] = f"late by {late:.1f} s (modelled)"
             continue
         try:
             update = decode(upload.data, Expected(t, upload.vehicle, common, settings.train.eta_local_at(t)))
@@ -119,9 +126,10 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
                 masks[upload.vehicle] = None if update.mask is None else np.packbits(update.mask)
         except DecodeError as error:
             report.dropped[upload.vehicle] = str(error)
-    if there and len(report.dropped) == len(there):
+    useless = [reason for reason in report.dropped.values() if not reason.startswith("late")]
+    if there and len(useless) == len(there):
         raise DivergedError(
-            f"{algorithm} stops at round {t}: no vehicle's upload is of use ({report.dropped[there[0]]}); a smaller "
+            f"{algorithm} stops at round {t}: no vehicle's upload is of use ({useless[0]}); a smaller "
             "train.eta or eta_local or smaller quantisation buckets are the likely remedies"
         )
     before = state
@@ -161,7 +169,7 @@ def diagnosed(
         found.add(
             probe, mask, float(weights[probe.vehicle]) / total,
             epsilon=histogram_distance(own, fleet), delta=upload.delta, raw=upload.raw_probability, q=upload.bound,
-            variance=upload.variance,
+            variance=float("nan") if upload.variance is None else upload.variance,
         )  # fmt: skip
     return found.row(t, train.kappa * train.batches_per_round, train.eta_at(t), train.eta_local_at(t))
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from skyfed.algorithms import Recipe, find_recipe
-from skyfed.cost import CostSettings, local_rounds
+from skyfed.cost import CostSettings, Spending, journeys, local_rounds, round_flops, spend
 from skyfed.errors import BadInputError
 from skyfed.faults import FaultSettings
 from skyfed.flight.fleet import FleetPlan
@@ -24,11 +24,13 @@ from skyfed.learning.models import build_model, is_known
 from skyfed.learning.probe import Partition, Probe, curvature, losses, spread, sums
 from skyfed.learning.prune import Scope, Scopes, draw_delta
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
-from skyfed.records import Quantised, Raw, Singles, Update
+from skyfed.learning.shapes import all_multiplications
+from skyfed.records import Floats, Quantised, Raw, Singles, Update
 from skyfed.rng import stream
-from skyfed.sensing import Flight, Schedule, SensingSettings, grow
+from skyfed.sensing import Flight, Schedule, SensingSettings, SensorSettings, grow
 from skyfed.sensing.datasets import Pictures
 from skyfed.server import ServerSettings
+from skyfed.theory.allocate import RAWS, choose, pruning_errors
 from skyfed.theory.settings import TheorySettings
 from skyfed.wire import Common, QuantiseSettings, bucket_starts, encode, entries, paper_bits, quantiser, read_header
 
@@ -57,6 +59,8 @@ class Experiment(Protocol):
     @property
     def sensing(self) -> SensingSettings: ...  # noqa: D102
     @property
+    def sensor(self) -> SensorSettings: ...  # noqa: D102
+    @property
     def server(self) -> ServerSettings: ...  # noqa: D102
     @property
     def faults(self) -> FaultSettings: ...  # noqa: D102
@@ -77,10 +81,10 @@ class Upload:
     kept_live        of the entries that can have a gradient
     paper_bits       by the paper's formula (modelled)           buffer_bytes  of the message, for batch-norm buffers
     loss             mean training loss                          seconds, cpu  measured: prune, train, encode
-    local_rounds     dense local rounds the work amounts to by the paper's law (modelled)
+    spent            seconds and joules of flying, training and sending (modelled)
     pruned_share     ||w - w_bar||^2 / ||w||^2 over entries that can have a gradient: at most delta by assumption 5
     raw_probability  of the draw that decided whether levels were sent
-    variance         ||Q(d) - d||^2 / ||d||^2 of this upload, measured in rounds of the diagnostics; else NaN
+    variance         ||Q(d) - d||^2 / ||d||^2 of this upload, measured in rounds of the diagnostics; else None
     bound            largest mean of that for the quantiser used (Eq. 16); 0 where nothing can be quantised
     """
 
@@ -95,10 +99,10 @@ class Upload:
     loss: float
     seconds: float
     cpu: float
-    local_rounds: float
+    spent: Spending
     pruned_share: float = 0.0
     raw_probability: float = 1.0
-    variance: float = float("nan")
+    variance: float | None = None
     bound: float = 0.0
 
 
@@ -121,6 +125,8 @@ class Vehicles:
         own = not is_known(settings.model)
         self.model = FlatModel(module, dtype, usable_device(settings.device), side, not own, probe=own)
         self.layout = self.model.layout
+        self.journeys = journeys(plan.positions, settings.sensor.altitude)
+        self.flops = round_flops(settings.train, all_multiplications(module, self.model.seen))
         self._batches = Batches(pictures, dtype, self.model.device, self.model.wide)
         bare = [u for u in range(settings.vehicles) if not len(self.schedule.train_set(u, 0))]
         if bare:
@@ -135,6 +141,7 @@ class Vehicles:
         self._common: tuple[Singles, Common] | None = None
         self._received: tuple[Singles, Tensor] | None = None
         self._twin: nn.Module | None = None
+        self._errors: tuple[Singles, Floats] | None = None
         self._scopes = Scopes(self.layout, settings.prune.scope == "kernels")
 
     def initial(self) -> tuple[Singles, Singles]:
@@ -146,18 +153,16 @@ class Vehicles:
         self._forward = None  # what trains the model changes it
         begin, begin_cpu = time.perf_counter(), time.process_time()
         settings, recipe = self.settings, find_recipe(algorithm)
-        drawn = draw_delta(settings.prune, settings.seed, t, vehicle)
-        delta = drawn if recipe.prune else 0.0
+        delta, raw = self.choice(recipe, vehicle, t, weights)
         with _own_coins(settings.seed, t, vehicle):
             local = self.train_locally(recipe, vehicle, t, weights, buffers, delta)
-        data, update, variance = b"", None, float("nan")
+        data, update, variance = b"", None, None
         if local.finite:
-            update = self.update(recipe, vehicle, t, local, delta)
+            update = self.update(vehicle, t, local, raw)
             data = encode(update, self.common(weights, buffers))
             if update.quantised and settings.theory.due(t):
                 variance = _relative(entries(update, self.common(weights, buffers)), local.values)
         quantised = update is not None and update.quantised
-        raw = recipe.raw_probability(delta, settings.quantise.raw_probability)
         return Upload(
             vehicle=vehicle,
             data=data,
@@ -170,12 +175,60 @@ class Vehicles:
             loss=local.loss,
             seconds=time.perf_counter() - begin,
             cpu=time.process_time() - begin_cpu,
-            local_rounds=local_rounds(settings.train, recipe.prune, delta),
+            spent=self._spent(recipe, vehicle, t, delta, len(data)),
             pruned_share=local.pruned_share,
             raw_probability=raw,
             variance=variance,
             bound=self._variance_bound(local) if raw < 1 else 0.0,
         )
+
+    def choice(self, recipe: Recipe, vehicle: int, t: int, weights: Singles) -> tuple[float, float]:
+        """Return delta and the probability of a raw upload: drawn, or chosen from the bound within the budgets."""
+        settings = self.settings
+        if settings.prune.delta != "bound":
+            drawn = draw_delta(settings.prune, settings.seed, t, vehicle)
+            delta = drawn if recipe.prune else 0.0
+            return delta, recipe.raw_probability(delta, settings.quantise.raw_probability)
+        theory, quant, size = settings.theory, settings.quantise, self.layout.size
+        if self._errors is None or self._errors[0] is not weights:
+            self._errors = (weights, pruning_errors(self.layout.of_live(weights)))
+        starts = bucket_starts(self.layout.live_size, quant.bucket_code, self.layout.live_starts, None)
+        most = paper_bits(size, 0.0, quant.s, raw=True)
+
+        def excess(delta: float, raw: float) -> float:
+            """How far the worst budget is exceeded: at most 1 is within all."""
+            bits = raw * paper_bits(size, delta, quant.s, raw=True)
+            bits += (1 - raw) * paper_bits(size, delta, quant.s, raw=False)
+            spent = self._spent(recipe, vehicle, t, delta, round(bits / 8))
+            rounds = local_rounds(settings.train, self._prunes(recipe, delta), delta)
+            shares = [
+                bits / (theory.payload * most) if theory.payload else 0.0,
+                rounds / theory.work if theory.work else 0.0,
+                (spent.train_joules + spent.send_joules) / theory.joules if theory.joules else 0.0,
+                spent.seconds / settings.cost.deadline if settings.cost.deadline else 0.0,
+            ]
+            return max(shares)
+
+        fixed = recipe.raw_probability(0.0, "delta") == recipe.raw_probability(1.0, "delta")
+        raws = np.array([recipe.raw_probability(0.0, "delta")]) if fixed else RAWS
+        found = choose(
+            self._errors[1], theory.beta, settings.train.eta_at(t), 1 / settings.vehicles, theory.sigma2,
+            quantiser(quant).variance_bound(starts, quant.s, quant.norm), recipe.prune, raws,
+            lambda delta, raw: excess(delta, raw) <= 1, excess,
+        )  # fmt: skip
+        return found.delta, found.raw
+
+    def _prunes(self, recipe: Recipe, delta: float) -> bool:
+        """Tell whether a vehicle looks for a ticket: not where it was chosen to keep everything."""
+        return recipe.prune and (delta > 0 or self.settings.prune.delta != "bound")
+
+    def _spent(self, recipe: Recipe, vehicle: int, t: int, delta: float, message: int) -> Spending:
+        """Return what the round costs by the model of `cost`."""
+        rounds, where = local_rounds(self.settings.train, self._prunes(recipe, delta), delta), self.journeys
+        return spend(
+            self.settings.cost, rounds, self.flops, message,
+            float(where.flown[vehicle, t]), float(where.distance[vehicle, t]), where.altitude,
+        )  # fmt: skip
 
     def _variance_bound(self, local: LocalRound) -> float:
         quant = self.settings.quantise
@@ -264,7 +317,7 @@ class Vehicles:
     ) -> LocalRound:
         """Look for the ticket and train it (Eqs. 8-10)."""
         settings, train = self.settings, self.settings.train
-        samples = self.schedule.train_set(vehicle, t)
+        samples, prunes = self.schedule.train_set(vehicle, t), self._prunes(recipe, delta)
 
         def batches(purpose: str, rounds: int) -> Iterator[tuple[Tensor, Tensor]]:
             rng = stream(settings.seed, purpose, t, vehicle)
@@ -274,11 +327,11 @@ class Vehicles:
             self.model,
             self._tensor(weights),
             torch.from_numpy(buffers),
-            batches("dense batches", train.rho) if recipe.prune else None,
+            batches("dense batches", train.rho) if prunes else None,
             batches("batches", train.kappa),
             train.eta_local_at(t),
             delta,
-            self.scope(weights) if recipe.prune and self._pruner is None else None,
+            self.scope(weights) if prunes and self._pruner is None else None,
             self._pruner,
         )
 
@@ -292,13 +345,13 @@ class Vehicles:
             self._received = (weights, torch.from_numpy(weights))
         return self._received[1]
 
-    def update(self, recipe: Recipe, vehicle: int, t: int, local: LocalRound, delta: float) -> Update:
+    def update(self, vehicle: int, t: int, local: LocalRound, raw: float) -> Update:
         """Turn what was trained into an upload, quantised or raw (Eqs. 11-12)."""
         quant, mask = self.settings.quantise, local.mask
         rng = stream(self.settings.seed, "quantise", t, vehicle)
         values = local.values.astype(np.float32, copy=False)
         body: Raw | Quantised
-        if rng.random() < recipe.raw_probability(delta, quant.raw_probability):
+        if rng.random() < raw:
             exact = local.trained.dtype == np.float32
             rate = self.settings.train.eta_local_at(t)
             body = Raw(values, local.trained, rate) if exact else Raw(values)

@@ -219,7 +219,7 @@ def _overhead(vehicles: Vehicles, pairs: int, progress: Progress) -> Row:
         accumulated(model.start[places], model.live()[places], 0.1)
 
     def pack() -> None:
-        encode(vehicles.update(recipe, 0, 0, local, 0.375), vehicles.common(*initial))
+        encode(vehicles.update(0, 0, local, 0.0), vehicles.common(*initial))
 
     def whole() -> None:
         vehicles.train("2ceoafl", 0, 0, *initial)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from skyfed.config import Config, config_from_tree
+from skyfed.cost import Spending
 from skyfed.flight.fleet import load_fleet_plan
 from skyfed.learning.evaluate import Scores
 from skyfed.learning.probe import Probe
@@ -55,7 +56,7 @@ class PoolDriver:
         jobs = [self._job(state, do="train", algorithm=algorithm, vehicle=u, t=t) for u in vehicles]
         for answer in self._crew.run_in_order(jobs):
             head, data = _unpack(answer)
-            yield Upload(**head, data=data)
+            yield Upload(**{**head, "spent": Spending(**head["spent"])}, data=data)
 
     def genie(self, t: int, state: State) -> tuple[Singles, Singles, float]:
         """Train centrally for one round, in one worker."""

@@ -18,6 +18,8 @@ _PIECE = 1 << 16  # entries handled at a time, to stay in cache
 def draw_delta(settings: PruneSettings, seed: int, round: int, vehicle: int) -> float:
     """Return the pruning ratio of a vehicle in a round; the same for every algorithm that prunes."""
     delta = settings.delta
+    if isinstance(delta, str):
+        raise ValueError("delta is chosen, not drawn")
     if not isinstance(delta, list):
         return delta
     if len(delta) == 2:

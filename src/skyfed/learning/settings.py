@@ -66,9 +66,10 @@ class PruneSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    delta: Ratio | list[Ratio] = Field(
+    delta: Literal["bound"] | Ratio | list[Ratio] = Field(
         [0.05, 0.7],
-        description="pruning ratio: a number, [low, high] drawn a vehicle and round, or one for each vehicle",
+        description='pruning ratio: a number, [low, high] drawn a vehicle and round, one for each vehicle, or "bound": '
+        "chosen, with the probability of a raw upload, for small errors in Theorem 1 within theory.payload|work|joules",
     )
     granularity: Literal["weight", "channel"] = Field(
         "weight", description="prune single weights, or whole channels, which makes the model smaller and faster"

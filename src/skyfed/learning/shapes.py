@@ -114,3 +114,17 @@ def _padding(layer: Conv, axis: int, reach: int) -> tuple[int, int]:
         return 0, 0
     size = int(layer.padding[axis])
     return size, 2 * size
+
+
+def all_multiplications(module: nn.Module, seen: dict[str, list[Shape]]) -> float:
+    """Return the multiply-adds of one picture in convolutions and linear layers; what was not seen counts as one call.
+
+    A convolution whose input is not known (a module of one's own that was not understood) counts one place.
+    """
+    total = 0.0
+    for name, layer in module.named_modules():
+        if isinstance(layer, Conv) and seen.get(name):
+            total += sum(multiplications(layer, shape) for shape in seen[name])
+        elif isinstance(layer, Conv | nn.Linear):
+            total += layer.weight.numel()
+    return total

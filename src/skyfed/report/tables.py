@@ -12,6 +12,7 @@ from rich.table import Table
 from skyfed.algorithms import find_recipe
 from skyfed.flight.fleet import FleetPlan, age_of_information
 from skyfed.mission import Mission
+from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Table as Stored
 
 _WIDTH = 140  # where the output is not a terminal
@@ -64,6 +65,17 @@ class Summary:
     modelled_energy: float
     measured_seconds: float
     wall_seconds: float
+    fly_seconds: float
+    send_seconds: float
+    fly_joules: float
+    send_joules: float
+    late: int
+    battery: float | None
+
+    @property
+    def joules(self) -> float:
+        """All vehicles' joules together, modelled; waiting is part of flying."""
+        return self.modelled_energy + self.fly_joules + self.send_joules
 
 
 def summarise(folder: Path, algorithm: str) -> Summary | None:
@@ -78,7 +90,7 @@ def summarise(folder: Path, algorithm: str) -> Summary | None:
         return tested[-1][key] if tested else None
 
     def total(key: str) -> float:
-        return float(sum(row[key] for row in uplink))
+        return float(sum(row.get(key) or 0 for row in uplink))
 
     return Summary(
         algorithm=algorithm,
@@ -93,6 +105,12 @@ def summarise(folder: Path, algorithm: str) -> Summary | None:
         modelled_energy=total("modelled_energy"),
         measured_seconds=total("measured_seconds"),
         wall_seconds=sum(row["seconds"] for row in rows),
+        fly_seconds=total("fly_seconds"),
+        send_seconds=total("send_seconds"),
+        fly_joules=total("fly_joules") + total("wait_joules"),
+        send_joules=total("send_joules"),
+        late=sum(bool(row.get("late")) for row in uplink),
+        battery=min((row["battery_left"] for row in uplink if row.get("battery_left") is not None), default=None),
     )
 
 
@@ -158,3 +176,38 @@ def print_summary(folder: Path, algorithms: list[str], title: str) -> None:
         figures = [percent(x) for x in (found.accuracy, found.accuracy_full, found.mean_accuracy, found.forgetting)]
         table.add_row(find_recipe(algorithm).title, str(found.rounds), *figures, *sent, f"{found.wall_seconds:.0f}")
     console().print(table)
+
+
+def print_resources(folder: Path, algorithms: list[str], title: str) -> None:
+    """Print what accuracy cost, one line an algorithm: bytes and seconds measured, seconds and joules modelled."""
+    names = (
+        "algorithm|accuracy\n(%)|sent\n(MB)|train / fly / send,\nmodelled (s)|train / fly / send,\nmodelled (kJ)|"
+        "training,\nmeasured (s)|points\na MB|points\na kJ|late|least battery\n(%)"
+    )
+    table = _of_algorithms(title, names)
+    config = RunFolder(folder).read_config()
+    for algorithm in algorithms:
+        found = summarise(folder, algorithm)
+        if found is None or find_recipe(algorithm).central:
+            continue
+        points = None if found.accuracy is None else 100 * found.accuracy
+        seconds = (found.modelled_seconds, found.fly_seconds, found.send_seconds)
+        joules = (found.modelled_energy, found.fly_joules, found.send_joules)
+        table.add_row(
+            find_recipe(algorithm).title,
+            "-" if points is None else f"{points:.1f}",
+            f"{found.uplink_bytes / 1e6:.1f}",
+            " / ".join(f"{value:.0f}" for value in seconds),
+            " / ".join(f"{value / 1e3:.3g}" for value in joules),
+            f"{found.measured_seconds:.1f}",
+            _per(points, found.uplink_bytes / 1e6),
+            _per(points, found.joules / 1e3),
+            str(found.late),
+            "-" if found.battery is None else f"{100 * found.battery / config.cost.battery:.0f}",
+        )
+    if table.row_count:
+        console().print(table)
+
+
+def _per(points: float | None, cost: float) -> str:
+    return "-" if points is None or cost <= 0 else f"{points / cost:.3g}"

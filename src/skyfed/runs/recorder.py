@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from skyfed.config import Config
+from skyfed.cost import lateness, round_end, waiting
 from skyfed.files import write_whole
 from skyfed.runs.checkpoint import drop_checkpoints, last_checkpoint, pack_model, save_checkpoint
 from skyfed.runs.folder import RunFolder
@@ -30,8 +31,12 @@ UPLINK = {
     "paper_bits": "float", "wire_bytes": "int", "buffer_bytes": "int", "modelled_seconds": "float",
     "measured_seconds": "float", "measured_cpu_seconds": "float", "modelled_energy": "float", "train_loss": "float",
     "dropped": "text", "pruned_share": "float", "raw_probability": "float", "quantiser_bound": "float",
-    "quantiser_variance": "float",
+    "quantiser_variance": "float", "fly_seconds": "float", "send_seconds": "float", "fly_joules": "float",
+    "send_joules": "float", "wait_joules": "float", "rate": "float", "late": "float", "battery_left": "float",
 }  # fmt: skip
+
+
+JOULES = ("modelled_energy", "fly_joules", "send_joules", "wait_joules")  # what a vehicle's round takes, modelled
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ class AlgorithmRecorder:
         self._theory = Table(self.path, "theory")
         self._test_total, self._after = test_total, after
         self._best_class: np.ndarray | None = None
+        self._used: dict[int, float] = defaultdict(float)
         self._clock = time.perf_counter()
 
     @property
@@ -84,7 +90,9 @@ class AlgorithmRecorder:
             complaints = [*complaints, f"{self.path}: rounds are missing from the tables; starting over"]
             first, state = 0, start
         drop_checkpoints(self._checkpoints, first - 1)
-        self._uplink.keep(first)
+        self._used.clear()
+        for row in self._uplink.keep(first):
+            self._used[row["vehicle"]] += sum(row[name] for name in JOULES)
         if self._config.theory.every:
             self._theory.keep(first)
         for row in self._rounds.keep(first):
@@ -154,6 +162,9 @@ class AlgorithmRecorder:
 
     def _uplink_row(self, report: Report, k: int) -> Row:
         upload, cost = report.uploads[k], self._config.cost
+        spent = upload.spent
+        wait = waiting(cost, spent, round_end(cost, [other.spent for other in report.uploads]))
+        used = self._used[upload.vehicle] = self._used[upload.vehicle] + spent.joules + wait
         return {
             "round": report.round,
             "vehicle": upload.vehicle,
@@ -164,16 +175,24 @@ class AlgorithmRecorder:
             "paper_bits": upload.paper_bits,
             "wire_bytes": len(upload.data),
             "buffer_bytes": upload.buffer_bytes,
-            "modelled_seconds": cost.t_train * upload.local_rounds,
+            "modelled_seconds": spent.train_seconds,
             "measured_seconds": upload.seconds,
             "measured_cpu_seconds": upload.cpu,
-            "modelled_energy": cost.e_train * upload.local_rounds,
+            "modelled_energy": spent.train_joules,
             "train_loss": _finite(upload.loss),
             "dropped": report.dropped.get(upload.vehicle),
             "pruned_share": upload.pruned_share,
             "raw_probability": upload.raw_probability,
             "quantiser_bound": upload.bound,
-            "quantiser_variance": _finite(upload.variance),
+            "quantiser_variance": upload.variance,
+            "fly_seconds": spent.fly_seconds,
+            "send_seconds": spent.send_seconds,
+            "fly_joules": spent.fly_joules,
+            "send_joules": spent.send_joules,
+            "wait_joules": wait,
+            "rate": spent.rate,
+            "late": lateness(cost, spent),
+            "battery_left": None if cost.model == "law" else max(0.0, cost.battery - used),
         }
 
     def _forget(self, per_class: list[float | None] | None) -> float | None:

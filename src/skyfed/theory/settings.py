@@ -14,6 +14,24 @@ class TheorySettings(BaseModel):
     )
     beta_batches: int = Field(1, ge=1, description="mini-batches of each vehicle that the curvature is taken over")
     beta_steps: int = Field(6, ge=1, description="steps of the power iteration for the curvature")
+    beta: float = Field(
+        10.0,
+        gt=0,
+        allow_inf_nan=False,
+        description='prune.delta = "bound": smoothness assumed; measured by `bound`',
+    )
+    sigma2: float = Field(
+        1.0, ge=0, allow_inf_nan=False, description='prune.delta = "bound": variance of a mini-batch gradient assumed'
+    )
+    payload: float | None = Field(
+        None,
+        gt=0,
+        description="prune.delta = \"bound\": mean bits of an upload, as a share of AFL's by the paper's formula",
+    )
+    work: float | None = Field(None, gt=0, description='prune.delta = "bound": dense local rounds a vehicle may spend')
+    joules: float | None = Field(
+        None, gt=0, description='prune.delta = "bound": joules of training and sending a round (cost.model = "device")'
+    )
 
     def due(self, t: int) -> bool:
         """Tell whether round t is measured."""

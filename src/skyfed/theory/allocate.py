@@ -1,0 +1,70 @@
+"""Choose the pruning ratio and the probability of a raw upload from the bound, under budgets (docs/theory.md).
+
+The paper leaves this for later. Of the corrected bound, what a vehicle controls is, to first order in the rates,
+2 beta^2 alpha P(delta) + 2 beta eta alpha^2 (1 - raw) q sigma^2: pruning costs what is cut off, quantising adds noise.
+Both choices have few sensible values, so all are tried.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skyfed.records import Floats
+
+DELTAS: Floats = np.round(np.arange(0, 0.951, 0.025), 3)
+RAWS: Floats = np.round(np.arange(0, 1.001, 0.02), 2)
+_SAMPLE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a vehicle does in a round, and the bound's terms it controls."""
+
+    delta: float
+    raw: float
+    error: float
+    fits: bool
+
+
+def pruning_errors(weights: NDArray[np.floating], deltas: Floats = DELTAS) -> Floats:
+    """Return ||w - w_bar||^2 if the share delta of smallest entries went, for each delta; from a sample if many."""
+    step = max(1, len(weights) // _SAMPLE)
+    squares = np.sort(np.square(weights[::step].astype(np.float64)))
+    lost = np.concatenate([[0.0], np.cumsum(squares)]) * (len(weights) / max(1, len(squares)))
+    return np.asarray(lost[np.round(deltas * len(squares)).astype(np.int64)])
+
+
+def choose(
+    errors: Floats,
+    beta: float,
+    eta: float,
+    alpha: float,
+    sigma2: float,
+    q: float,
+    may_prune: bool,
+    raws: Floats,
+    fits: Callable[[float, float], bool],
+    cheapest: Callable[[float, float], float],
+) -> Choice:
+    """Return the choice with the least error of those that fit the budgets; the cheapest where none does.
+
+    errors  ||w - w_bar||^2 for each of DELTAS    fits, cheapest  of (delta, raw): within the budgets; how far off
+    raws    probabilities of a raw upload that may be chosen
+    """
+    deltas = range(len(DELTAS)) if may_prune else range(1)
+    found = [
+        Choice(
+            float(DELTAS[k]),
+            float(raw),
+            float(2 * beta**2 * alpha * errors[k] + 2 * beta * eta * alpha**2 * (1 - raw) * q * sigma2),
+            fits(float(DELTAS[k]), float(raw)),
+        )
+        for k in deltas
+        for raw in raws
+    ]
+    good = [one for one in found if one.fits]
+    if good:
+        return min(good, key=lambda one: (one.error, one.delta, -one.raw))
+    return min(found, key=lambda one: (cheapest(one.delta, one.raw), one.error))
