@@ -234,6 +234,40 @@ def evaluate(
 
 
 @app.command()
+def sweep(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file: base, set, seeds, [grid], [[variant]].")],
+    out: Out = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs side by side; they share the cores.")] = 1,
+    plain: Plain = False,
+) -> None:
+    """Run grids, variants and seeds over a config; what is finished is not run again; one table at the end."""
+    from skyfed.drivers.sweep import run_sweep
+    from skyfed.report.live import counting
+    from skyfed.report.tables import print_sweep, sweep_rows
+    from skyfed.runs.store import write_parquet
+    from skyfed.runs.sweep import read_sweep, settle
+
+    planned = read_sweep(source)
+    for config in {repr(job.config.data): job.config for job in planned}.values():
+        _pictures(config, plain)  # bad or missing data shows here
+    place = out or Path("runs") / source.stem
+    settle(place, planned)
+    with counting(f"sweep {source.stem}", len(planned), "runs", plain) as advance:
+        try:
+            failures = run_sweep(planned, place, jobs, _workers(0), lambda job: advance())
+        except StoppedError:
+            print(
+                f"stopped; finished rounds are kept; go on with: skyfed sweep {source} --out {place}", file=sys.stderr
+            )
+            raise
+    rows = sweep_rows(planned, place)
+    write_parquet(place / "sweep.parquet", rows)
+    print_sweep(rows, f"{place}: {len(planned)} runs, mean ± standard deviation over seeds")
+    print(f"written to {place}: sweep.parquet, a folder a variant with one a seed, logs/")
+    _end(failures)
+
+
+@app.command()
 def bound(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="A run's folder, made with --set theory.every=N; finished or not.")

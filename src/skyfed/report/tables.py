@@ -1,7 +1,7 @@
 """Tables for people: the flights of a fleet, the algorithms of a run."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -14,6 +14,7 @@ from skyfed.flight.fleet import FleetPlan, age_of_information
 from skyfed.mission import Mission
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Table as Stored
+from skyfed.runs.sweep import Job
 
 _WIDTH = 140  # where the output is not a terminal
 
@@ -118,7 +119,7 @@ def _of_algorithms(title: str, names: str) -> Table:
     """Return a table with these columns, numbers to the right."""
     table = Table(title=title)
     for name in names.split("|"):
-        table.add_column(name, justify="left" if name == "algorithm" else "right")
+        table.add_column(name, justify="left" if name in ("algorithm", "variant") else "right")
     return table
 
 
@@ -130,25 +131,19 @@ def print_seeds(folders: list[Path], algorithms: list[str], title: str) -> None:
     )
     table = _of_algorithms(title, names)
 
-    def spread(values: list[float | None], factor: float) -> str:
-        known = [factor * value for value in values if value is not None]
-        if not known:
-            return "-"
-        return f"{mean(known):.1f} ± {stdev(known):.1f}" if len(known) > 1 else f"{known[0]:.1f}"
-
     for algorithm in algorithms:
         found = [one for folder in folders if (one := summarise(folder, algorithm))]
         if not found:
             continue
         figures = [
-            spread([getattr(one, key) for one in found], 100)
+            _spread([getattr(one, key) for one in found], 100)
             for key in ("accuracy", "accuracy_full", "mean_accuracy", "forgetting")
         ]
         sent = ["-", "-"]
         if not find_recipe(algorithm).central:
             sent = [
-                spread([one.uplink_bytes for one in found], 1e-6),
-                spread([one.measured_seconds for one in found], 1),
+                _spread([one.uplink_bytes for one in found], 1e-6),
+                _spread([one.measured_seconds for one in found], 1),
             ]
         table.add_row(find_recipe(algorithm).title, str(len(found)), *figures, *sent)
     console().print(table)
@@ -211,3 +206,40 @@ def print_resources(folder: Path, algorithms: list[str], title: str) -> None:
 
 def _per(points: float | None, cost: float) -> str:
     return "-" if points is None or cost <= 0 else f"{points / cost:.3g}"
+
+
+def sweep_rows(jobs: list[Job], place: Path) -> list[dict[str, Any]]:
+    """Return one row a run and algorithm that has got somewhere."""
+    rows = []
+    for job in jobs:
+        for algorithm in job.config.algorithms:
+            found = summarise(place / job.place, algorithm) if (place / job.place / algorithm).is_dir() else None
+            if found is not None:
+                rows.append({"variant": job.variant, "seed": job.seed, **asdict(found)})
+    return rows
+
+
+def print_sweep(rows: list[dict[str, Any]], title: str) -> None:
+    """Print one line a variant and algorithm: mean and standard deviation over seeds."""
+    names = (
+        "variant|algorithm|seeds|rounds|accuracy\n(test so far, %)|accuracy\n(whole test, %)|mean over\ntime (%)|"
+        "sent, measured\n(MB)|training,\nmeasured (s)"
+    )
+    table = _of_algorithms(title, names)
+    for variant, algorithm in dict.fromkeys((row["variant"], row["algorithm"]) for row in rows):
+        some = [row for row in rows if (row["variant"], row["algorithm"]) == (variant, algorithm)]
+        figures = [_spread([row[key] for row in some], 100) for key in ("accuracy", "accuracy_full", "mean_accuracy")]
+        figures += [_spread([row["uplink_bytes"] for row in some], 1e-6)]
+        figures += [_spread([row["measured_seconds"] for row in some], 1)]
+        rounds = sorted({row["rounds"] for row in some})
+        shown = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}-{rounds[-1]}"
+        table.add_row(variant, find_recipe(algorithm).title, str(len(some)), shown, *figures)
+    console().print(table)
+
+
+def _spread(values: list[float | None], factor: float) -> str:
+    """Return mean and standard deviation of what is known."""
+    known = [factor * value for value in values if value is not None]
+    if not known:
+        return "-"
+    return f"{mean(known):.1f} ± {stdev(known):.1f}" if len(known) > 1 else f"{known[0]:.1f}"

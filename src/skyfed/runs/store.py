@@ -50,7 +50,6 @@ class Table:
     def finish(self, columns: dict[str, str]) -> None:
         """Write the Parquet file with these columns (name: Arrow type) and remove the lines."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         kinds = {
             "int": pa.int64(),
@@ -60,12 +59,28 @@ class Table:
             "floats": pa.list_(pa.float64()),
         }
         schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
-        table = pa.Table.from_pylist([{name: row.get(name) for name in columns} for row in self.rows()], schema)
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
-        write_whole(self.parquet, sink.getvalue().to_pybytes())
+        _write(
+            self.parquet,
+            pa.Table.from_pylist([{name: row.get(name) for name in columns} for row in self.rows()], schema),
+        )
         with storage_errors(self._lines):
             self._lines.unlink(missing_ok=True)
+
+
+def write_parquet(path: Path, rows: list[Row]) -> None:
+    """Write rows whose columns show their own kinds."""
+    import pyarrow as pa
+
+    _write(path, pa.Table.from_pylist(rows))
+
+
+def _write(path: Path, table: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    write_whole(path, sink.getvalue().to_pybytes())
 
 
 def read_parquet(path: Path) -> list[Row]:

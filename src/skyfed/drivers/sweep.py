@@ -1,0 +1,77 @@
+"""Runs the jobs of a sweep, each in a process of its own, some side by side; what is done is not done again."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from skyfed.files import storage_errors, write_whole
+from skyfed.runs.recorder import is_done
+from skyfed.runs.sweep import Job
+
+_PAUSE = 0.2  # seconds between two looks at the processes
+Done = Callable[[Job], None]
+
+
+def run_sweep(jobs: list[Job], place: Path, parallel: int, cores: int, done: Done) -> list[str]:
+    """Run what is not finished; returns one line for each run that failed. A signal stops all after their round."""
+    waiting = []
+    for job in jobs:
+        if finished(job, place):
+            done(job)
+        else:
+            waiting.append(job)
+    logs = place / "logs"
+    with storage_errors(logs):
+        logs.mkdir(parents=True, exist_ok=True)
+    running: dict[subprocess.Popen[bytes], Job] = {}
+    failures = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < parallel:
+                job = waiting.pop(0)
+                running[_start(job, place, logs, max(1, cores // parallel))] = job
+            for process in [one for one in running if one.poll() is not None]:
+                job = running.pop(process)
+                if process.returncode:
+                    failures.append(f"{job.place}: {_last_line(logs / _name(job, 'log'))} (exit {process.returncode})")
+                done(job)
+            time.sleep(_PAUSE)
+    except BaseException:
+        for process in running:
+            process.send_signal(signal.SIGINT)
+        for process in running:
+            process.wait()
+        raise
+    return failures
+
+
+def finished(job: Job, place: Path) -> bool:
+    """Tell whether a job's algorithms have all been trained to the end."""
+    return all(is_done(place / job.place / name) for name in job.config.algorithms)
+
+
+def _start(job: Job, place: Path, logs: Path, workers: int) -> subprocess.Popen[bytes]:
+    config = logs / _name(job, "toml")
+    write_whole(config, job.config.model_copy(update={"workers": workers}).to_toml().encode())
+    command = [sys.executable, "-m", "skyfed.cli", "run", str(config), "--out", str(place / job.place), "--plain"]
+    with storage_errors(logs), (logs / _name(job, "log")).open("ab") as log:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=environment
+        )
+
+
+def _name(job: Job, kind: str) -> str:
+    return f"{job.variant} seed-{job.seed}.{kind}"
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1] if lines else "no output"

@@ -1,0 +1,125 @@
+"""Sweeps: grids, named variants and seeds over a config, read from a TOML file (docs/sweeps.md)."""
+
+import itertools
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from skyfed.config import DEFAULT_PRESET, Config, load_config
+from skyfed.errors import BadInputError
+from skyfed.files import storage_errors
+from skyfed.runs.seeds import parse_seeds
+
+_MOST = 10_000  # runs of one sweep
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9 ._=+-]{0,80}$"
+Name = Annotated[str, Field(pattern=_NAME)]
+Seeds = Annotated[str, Field(min_length=1)]
+
+
+class Variant(BaseModel):
+    """A named setting of some keys, beside the base."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    base: str | None = None
+    set: list[str] = []
+    seeds: Seeds | None = None
+
+
+class SweepFile(BaseModel):
+    """What a sweep's file may say."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base: str = DEFAULT_PRESET
+    set: list[str] = []
+    seeds: Seeds = "0"
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    variant: list[Variant] = []
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a sweep: which variant, which seed, its config, and where it goes below the sweep's folder."""
+
+    variant: str
+    seed: int
+    config: Config
+    place: Path
+
+
+def read_sweep(path: Path) -> list[Job]:
+    """Read a sweep's file and check every run's config; bad input shows here, before anything is run."""
+    try:
+        tree = tomllib.loads(path.read_bytes().decode("utf-8"))
+    except FileNotFoundError:
+        raise BadInputError(f"{path}: no such file") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInputError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from None
+    try:
+        found = SweepFile.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInputError(
+            f"{path}: {where}: {first['msg']}; allowed: base, set, seeds, [grid], [[variant]] (name, base, set, seeds)"
+        ) from None
+    variants = [*_points(found), *found.variant] or [Variant(name="base")]
+    names = [variant.name for variant in variants]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadInputError(f"{path}: variant {twice!r} is there twice; allowed: names that differ")
+    return [job for variant in variants for job in _jobs(path, found, variant)]
+
+
+def _points(found: SweepFile) -> list[Variant]:
+    """Return the points of the grid as variants, named by what they set."""
+    if not found.grid:
+        return []
+    points = list(itertools.islice(itertools.product(*found.grid.values()), _MOST + 1))
+    variants = []
+    for values in points:
+        settings = list(zip(found.grid, values, strict=True))
+        name = " ".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in settings)
+        variants.append(Variant(name=name[:80], set=[f"{key}={_toml(value)}" for key, value in settings]))
+    return variants
+
+
+def _short(value: Any) -> str:
+    text = "-".join(map(str, value)) if isinstance(value, list) else str(value)
+    return re.sub(r"[^A-Za-z0-9._+-]", "-", text)
+
+
+def _toml(value: Any) -> str:
+    return tomli_w.dumps({"x": value}).partition("=")[2].strip()
+
+
+def _jobs(path: Path, found: SweepFile, variant: Variant) -> list[Job]:
+    base = variant.base or found.base
+    if base.endswith(".toml"):
+        base = str((path.parent / base).resolve())
+    jobs = []
+    for seed in parse_seeds(variant.seeds or found.seeds):
+        config = load_config(base, [*found.set, *variant.set, f"seed={seed}"])
+        jobs.append(Job(variant.name, seed, config, Path(variant.name) / f"seed-{seed}"))
+    if len(jobs) > _MOST:
+        raise BadInputError(f"{path}: more than {_MOST} runs")
+    return jobs
+
+
+def settle(place: Path, jobs: list[Job]) -> None:
+    """Refuse a folder that holds anything but this sweep."""
+    with storage_errors(place):
+        if place.exists() and not place.is_dir():
+            raise BadInputError(f"--out {place}: is a file; allowed: a new or empty folder, or this sweep's own")
+        known = {job.variant for job in jobs} | {"sweep.parquet", "figures", "logs", "report.html"}
+        strangers = sorted(entry.name for entry in place.iterdir() if entry.name not in known) if place.exists() else []
+        if strangers:
+            raise BadInputError(f"--out {place}: holds {strangers[0]}; allowed: a new folder, or this sweep's own")
+        place.mkdir(parents=True, exist_ok=True)
