@@ -1,13 +1,13 @@
 """Sweeps: grids, named variants and seeds over a config, read from a TOML file (docs/sweeps.md)."""
 
 import itertools
+import json
 import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from skyfed.config import DEFAULT_PRESET, Config, load_config
@@ -16,7 +16,7 @@ from skyfed.files import storage_errors
 from skyfed.runs.seeds import parse_seeds
 
 _MOST = 10_000  # runs of one sweep
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9 ._=+-]{0,80}$"
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9 ,._=+-]{0,80}$"
 Name = Annotated[str, Field(pattern=_NAME)]
 Seeds = Annotated[str, Field(min_length=1)]
 
@@ -97,7 +97,7 @@ def _short(value: Any) -> str:
 
 
 def _toml(value: Any) -> str:
-    return tomli_w.dumps({"x": value}).partition("=")[2].strip()
+    return json.dumps(value, default=str)  # words, numbers and lists of them look the same in both
 
 
 def _jobs(path: Path, found: SweepFile, variant: Variant) -> list[Job]:

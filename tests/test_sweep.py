@@ -1,0 +1,154 @@
+"""Sweeps: what a file expands to, what is refused, and that what is done is not done again."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from skyfed.cli import app
+from skyfed.errors import BadInputError, SkyfedError
+from skyfed.runs.store import read_parquet
+from skyfed.runs.sweep import read_sweep, settle
+
+TINY = """
+base = "smoke"
+set = ["rounds=2", "vehicles=2", 'algorithms=["afl"]', 'flight.method="greedy"']
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "sweep.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_grid_is_every_combination(tmp_path):
+    text = TINY + 'seeds = "0-1"\n[grid]\n"train.eta" = [0.05, 0.1]\n"prune.delta" = [0.3, [0.1, 0.5], 0.7]\n'
+    jobs = read_sweep(written(tmp_path, text))
+    assert len(jobs) == 12
+    assert [job.variant for job in jobs[:5:2]] == ["eta=0.05 delta=0.3", "eta=0.05 delta=0.1-0.5", "eta=0.05 delta=0.7"]
+    assert (jobs[2].config.train.eta, jobs[2].config.prune.delta, jobs[2].seed) == (0.05, [0.1, 0.5], 0)
+    assert jobs[3].config.seed == 1
+    assert str(jobs[3].place) == "eta=0.05 delta=0.1-0.5/seed-1"
+
+
+def test_words_and_tables_in_a_grid(tmp_path):
+    text = TINY + '[grid]\n"flight.method" = ["greedy", "random"]\nalgorithms = [["afl"], ["afl", "sgd"]]\n'
+    jobs = read_sweep(written(tmp_path, text))
+    assert [job.config.flight.method for job in jobs] == ["greedy", "greedy", "random", "random"]
+    assert jobs[3].config.algorithms == ["afl", "sgd"]
+
+
+def test_variants_have_bases_and_seeds_of_their_own(tmp_path):
+    one = '[[variant]]\nname = "one"\nset = ["train.eta=0.2"]\n'
+    two = '[[variant]]\nname = "two"\nseeds = "4,7"\nbase = "quick"\n'
+    one, four, seven = read_sweep(written(tmp_path, TINY + one + two))
+    assert (one.variant, one.seed, one.config.train.eta, one.config.data.name) == ("one", 0, 0.2, "synthetic")
+    assert (four.seed, seven.seed) == (4, 7)
+    assert four.config.data.name == "cifar10"
+    assert four.config.rounds == 2  # what all have
+
+
+def test_a_base_may_be_a_file_beside_it(tmp_path):
+    (tmp_path / "mine.toml").write_text("rounds = 7\n")
+    (job,) = read_sweep(written(tmp_path, 'base = "mine.toml"\n'))
+    assert job.config.rounds == 7
+    assert job.variant == "base"
+
+
+BAD = {
+    "no TOML": "base = ",
+    "an unknown key": "bass = 'quick'",
+    "an unknown preset": "base = 'quack'",
+    "an unknown setting": "set = ['train.etta=1']",
+    "a bad value in a variant": "[[variant]]\nname = 'x'\nset = ['rounds=-1']",
+    "a bad value in the grid": "[grid]\nrounds = [1, 'many']",
+    "an empty axis": "[grid]\nrounds = []",
+    "seeds that are none": "seeds = 'all'",
+    "a name that leaves the folder": "[[variant]]\nname = '../x'",
+    "a name twice": "[[variant]]\nname = 'x'\n[[variant]]\nname = 'x'",
+    "a variant without a name": "[[variant]]\nset = []",
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_what_cannot_be_run_is_refused_in_a_line(text, tmp_path):
+    with pytest.raises(BadInputError) as caught:
+        read_sweep(written(tmp_path, text))
+    assert len(str(caught.value)) > 10
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(BadInputError, match="no such file"):
+        read_sweep(tmp_path / "none.toml")
+
+
+def test_a_folder_with_other_things_is_refused(tmp_path):
+    jobs = read_sweep(written(tmp_path, TINY))
+    place = tmp_path / "out"
+    settle(place, jobs)
+    (place / "thesis.tex").write_text("mine")
+    with pytest.raises(BadInputError, match="holds thesis"):
+        settle(place, jobs)
+    with pytest.raises(BadInputError, match="is a file"):
+        settle(tmp_path / "sweep.toml", jobs)
+
+
+def invoked(*words: str):
+    return CliRunner().invoke(app, ["sweep", *words, "--plain"])
+
+
+def test_a_sweep_ends_in_one_table_and_is_not_run_twice(tmp_path):
+    path = written(tmp_path, TINY + '[grid]\n"train.eta" = [0.05, 0.1]\n')
+    found = invoked(str(path), "--out", str(tmp_path / "out"), "--jobs", "2")
+    assert found.exit_code == 0, found.output
+    rows = read_parquet(tmp_path / "out" / "sweep.parquet")
+    assert [(row["variant"], row["seed"], row["algorithm"], row["rounds"]) for row in rows] == [
+        ("eta=0.05", 0, "afl", 2), ("eta=0.1", 0, "afl", 2),
+    ]  # fmt: skip
+    models = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("model.safetensors")}
+    assert len(models) == 2
+    assert invoked(str(path), "--out", str(tmp_path / "out")).exit_code == 0
+    assert {path: path.stat().st_mtime_ns for path in models} == models
+    path.write_text(path.read_text().replace("[0.05, 0.1]", "[0.05, 0.1, 0.2]"))  # grows
+    assert invoked(str(path), "--out", str(tmp_path / "out")).exit_code == 0
+    assert len(read_parquet(tmp_path / "out" / "sweep.parquet")) == 3
+
+
+def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
+    path = written(tmp_path, TINY + '[grid]\n"train.eta_local" = [1e30, 0.1]\n')
+    found = invoked(str(path), "--out", str(tmp_path / "out"))
+    assert isinstance(found.exception, SkyfedError)
+    assert "eta_local=1e+30" in str(found.exception)
+    rows = read_parquet(tmp_path / "out" / "sweep.parquet")
+    assert ("eta_local=0.1", 2) in [(row["variant"], row["rounds"]) for row in rows]
+
+
+def test_ctrl_c_keeps_rounds_and_says_how_to_go_on(tmp_path):
+    text = TINY.replace("rounds=2", "rounds=400")
+    path, place = written(tmp_path, text), tmp_path / "out"
+    command = [sys.executable, "-m", "skyfed.cli", "sweep", str(path), "--out", str(place), "--plain"]
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    rounds = place / "base" / "seed-0" / "afl" / "rounds.jsonl"
+    deadline = time.monotonic() + 120
+    while not (rounds.exists() and rounds.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert f"skyfed sweep {path} --out {place}" in errors
+    kept = len(rounds.read_text().splitlines())
+    assert 0 < kept < 400
+    time.sleep(1)
+    assert len(rounds.read_text().splitlines()) == kept  # nobody goes on behind one's back
