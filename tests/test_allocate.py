@@ -49,7 +49,7 @@ def test_the_least_error_of_what_fits_is_found():
 
     found = chosen(fits=fits)
     best = min(
-        2 * 100 * 0.1 * 100 * delta + 2 * 10 * 0.1 * 0.01 * (1 - raw) * 8
+        100 * 0.1 * 100 * delta + 2 * 10 * 0.1 * 0.01 * (1 - raw) * 8
         for delta in DELTAS
         for raw in RAWS
         if fits(delta, raw)
@@ -105,11 +105,11 @@ def test_joules_and_deadlines_count_too():
 
 
 def test_without_pruning_there_are_no_dense_steps():
-    fleet = vehicles("theory.payload=0.3")
+    fleet = vehicles()
     state = fleet.initial()
     upload = fleet.train("2ceoafl", 0, 1, *state)
     assert (upload.delta, upload.kept, upload.pruned_share) == (0.0, fleet.layout.size, 0.0)
-    law = vehicles("theory.payload=0.3", "cost.model=law").train("2ceoafl", 0, 1, *state)
+    law = vehicles("cost.model=law").train("2ceoafl", 0, 1, *state)
     assert law.spent.train_seconds == 3  # kappa, and no rho
 
 

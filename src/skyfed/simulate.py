@@ -140,7 +140,8 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
     if t + 1 < settings.rounds:
         model = common_of(settings, layout, state.weights, state.buffers)
         sent = broadcast_bytes(settings.server, t + 1, model, common, there, following)
-    theory = diagnosed(settings, t, driver, before, state, report, masks, weights) if masks else None
+    measured = masks and aggregate.total > 0
+    theory = diagnosed(settings, t, driver, before, state, report, masks, weights) if measured else None
     loss = float(np.mean(losses)) if losses else float("nan")
     return state, replace(report, train_loss=loss, downlink_bytes=sent, theory=theory)
 

@@ -29,7 +29,7 @@ from skyfed.records import Floats, Quantised, Raw, Singles, Update
 from skyfed.rng import stream
 from skyfed.sensing import Flight, Schedule, SensingSettings, SensorSettings, grow
 from skyfed.sensing.datasets import Pictures
-from skyfed.server import ServerSettings
+from skyfed.server import ServerSettings, alphas
 from skyfed.theory.allocate import RAWS, choose, pruning_errors
 from skyfed.theory.settings import TheorySettings
 from skyfed.wire import Common, QuantiseSettings, bucket_starts, encode, entries, paper_bits, quantiser, read_header
@@ -212,11 +212,18 @@ class Vehicles:
         fixed = recipe.raw_probability(0.0, "delta") == recipe.raw_probability(1.0, "delta")
         raws = np.array([recipe.raw_probability(0.0, "delta")]) if fixed else RAWS
         found = choose(
-            self._errors[1], theory.beta, settings.train.eta_at(t), 1 / settings.vehicles, theory.sigma2,
+            self._errors[1], theory.beta, settings.train.eta_at(t), self._alpha(vehicle, t),
+            theory.sigma2 + 2 * settings.train.kappa * settings.train.batches_per_round * theory.gradient2,
             quantiser(quant).variance_bound(starts, quant.s, quant.norm), recipe.prune, raws,
             lambda delta, raw: excess(delta, raw) <= 1, excess,
         )  # fmt: skip
         return found.delta, found.raw
+
+    def _alpha(self, vehicle: int, t: int) -> float:
+        """Return a vehicle's share of the aggregate where all take part."""
+        sizes = np.array([len(self.schedule.train_set(u, t)) for u in range(self.settings.vehicles)])
+        each = alphas(self.settings.server, self.settings.vehicles, sizes)
+        return float(each[vehicle] / each.sum())
 
     def _prunes(self, recipe: Recipe, delta: float) -> bool:
         """Tell whether a vehicle looks for a ticket: not where it was chosen to keep everything."""
@@ -288,7 +295,7 @@ class Vehicles:
         return Probe(
             vehicle=vehicle,
             gradient=here.mean.astype(np.float32),
-            sigma2=spread(here),
+            sigma2=spread(here, settings.train.batch_size),
             phi=float(shift @ shift),
             now=here.loss / here.count,
             kept=there.loss / there.count,

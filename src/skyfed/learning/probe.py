@@ -45,7 +45,7 @@ class Partition:
     def __init__(self, before: Ints, now: Ints, after: Ints, size: int, most: int, seed: int, total: int) -> None:
         """Cut data sets into mini-batches of about `size`; at most `most` of them are used, all if 0."""
         self._place = stream(seed, "theory partition").permutation(total)
-        self._count = max(1, len(before) // size)
+        self._count = 1 if len(now) <= size else max(2, len(now) // size)
         self._used = min(most, self._count) if most else self._count
         self.before, self.now, self.after = (self._cut(samples) for samples in (before, now, after))
 
@@ -119,12 +119,13 @@ def losses(model: FlatModel, batches: Batches, parts: Sequence[Ints]) -> float:
     return total / count
 
 
-def spread(found: Sums) -> float:
-    """Return the variance of a mini-batch's gradient around the mean over all of them."""
+def spread(found: Sums, size: int) -> float:
+    """Return the variance of the gradient of a mini-batch of so many samples around the mean over all of them."""
     if found.parts < 2:
-        return 0.0
-    mean = found.mean
-    return max(0.0, found.square / found.count - float(mean @ mean)) * found.parts / (found.parts - 1)
+        return 0.0  # where all samples are in every mini-batch
+    mean, larger = found.mean, found.count / found.parts / size
+    variance = max(0.0, found.square / found.count - float(mean @ mean)) * found.parts / (found.parts - 1)
+    return variance * max(1.0, larger)
 
 
 def curvature(module: nn.Module, pairs: Sequence[tuple[Tensor, Tensor]], steps: int, rng: np.random.Generator) -> float:

@@ -1,8 +1,9 @@
 """Choose the pruning ratio and the probability of a raw upload from the bound, under budgets (docs/theory.md).
 
-The paper leaves this for later. Of the corrected bound, what a vehicle controls is, to first order in the rates,
-2 beta^2 alpha P(delta) + 2 beta eta alpha^2 (1 - raw) q sigma^2: pruning costs what is cut off, quantising adds noise.
-Both choices have few sensible values, so all are tried.
+The paper leaves this for later. Of the corrected bound, a vehicle alone controls, in the lowest order of the rates,
+beta^2 alpha P(delta) + 2 beta eta alpha^2 (1 - raw) q (sigma^2 + 2 kappa g^2): pruning costs what is cut off,
+quantising adds noise to the whole of d. What masks of others do to it is left out. Both choices have few sensible
+values, so all are tried.
 """
 
 from collections.abc import Callable
@@ -41,7 +42,7 @@ def choose(
     beta: float,
     eta: float,
     alpha: float,
-    sigma2: float,
+    noise: float,
     q: float,
     may_prune: bool,
     raws: Floats,
@@ -51,14 +52,14 @@ def choose(
     """Return the choice with the least error of those that fit the budgets; the cheapest where none does.
 
     errors  ||w - w_bar||^2 for each of DELTAS    fits, cheapest  of (delta, raw): within the budgets; how far off
-    raws    probabilities of a raw upload that may be chosen
+    raws    probabilities of a raw upload that may be chosen    noise  sigma^2 + 2 kappa g^2
     """
     deltas = range(len(DELTAS)) if may_prune else range(1)
     found = [
         Choice(
             float(DELTAS[k]),
             float(raw),
-            float(2 * beta**2 * alpha * errors[k] + 2 * beta * eta * alpha**2 * (1 - raw) * q * sigma2),
+            float(beta**2 * alpha * errors[k] + 2 * beta * eta * alpha**2 * (1 - raw) * q * noise),
             fits(float(DELTAS[k]), float(raw)),
         )
         for k in deltas

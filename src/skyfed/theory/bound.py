@@ -69,7 +69,7 @@ class Condition:
 class Bound:
     """The bound on ||grad f||^2 of one round.
 
-    terms       by name; their sum is the bound (not finite where a condition fails that a term divides by)
+    terms       by name; their sum is the bound; of the corrected form infinite where a condition fails
     conditions  of the learning rates
     """
 
@@ -110,24 +110,23 @@ def averaged(rounds: Sequence[Round], form: Form = "corrected") -> dict[str, flo
     return mean
 
 
-def quantisation_factor(q: Floats, raw: Floats) -> Floats:
+def quantisation_factor(q: float, raw: Floats) -> Floats:
     """C_u(q, raw) of the paper: 2 + 2q + (4 + q) raw^2 - (3q + 4) raw."""
     return 2 + 2 * q + (4 + q) * raw**2 - (3 * q + 4) * raw
 
 
 def _printed(one: Round, form: Form) -> Bound:
     beta, kappa, eta, local = one.beta, one.kappa, one.eta, one.eta_local
-    sigma2 = float(one.sigma2.max())
+    sigma2, q = float(one.sigma2.max()), float(one.q.max())  # one number each in the paper
     lost = one.delta * one.norm2 if form == "printed" else one.pruned
     values = (
         2 * (one.now - one.after) / (eta * kappa),
-        beta * sigma2 * kappa * eta * float(np.sum(one.alpha**2 * quantisation_factor(one.q, one.raw))),
+        beta * sigma2 * kappa * eta * float(np.sum(one.alpha**2 * quantisation_factor(q, one.raw))),
         2 * beta**2 * kappa * local**2 * sigma2,
         16 * beta**2 * kappa**2 * local**2 * float(one.alpha @ one.phi),
         8 * one.rho2 * beta**2 * kappa**2 * local**2 * float(one.alpha @ one.epsilon),
         2 * beta**2 * float(one.alpha @ lost),
     )
-    q = float(one.q.max())
     conditions = (
         Condition("eta <= 1 / (beta kappa (2 + q))", eta, 1 / (beta * kappa * (2 + q)), strict=False),
         Condition("eta_local < 1 / (2 sqrt(2) beta kappa)", local, 1 / (8**0.5 * beta * kappa)),
@@ -140,8 +139,8 @@ def _corrected(one: Round) -> Bound:
     beta, kappa, eta, local, alpha = one.beta, one.kappa, one.eta, one.eta_local, one.alpha
     spread = (1 - one.raw) * one.q  # relative variance that quantisation adds to an upload
     weight = alpha * (1 + 4 * beta * eta * kappa * alpha * spread)
-    inner = 4 * beta**2 * local**2 * kappa * (kappa - 1)
-    drift = 4 / 3 * beta**2 * local**2 * (kappa - 1) * (2 * kappa - 1)
+    inner = 2 * beta**2 * local**2 * kappa * (kappa - 1)
+    drift = 2 / 3 * beta**2 * local**2 * (kappa - 1) * (2 * kappa - 1)
     own = 4 * beta * eta * kappa * alpha**2 * spread
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = drift * weight / np.float64(1 - inner)
@@ -150,18 +149,18 @@ def _corrected(one: Round) -> Bound:
             [
                 2 * (one.now - one.after) / (eta * kappa),
                 2 * beta * eta * float(np.sum(alpha**2 * (1 + spread) * one.sigma2)),
-                2 * beta**2 * local**2 * (kappa - 1) * float(weight @ one.sigma2) / np.float64(1 - inner),
+                beta**2 * local**2 * (kappa - 1) * float(weight @ one.sigma2) / np.float64(1 - inner),
                 2 * (one.after - one.kept) / (eta * kappa),
                 one.rho2 * float((own + apart) @ one.epsilon),
-                2 * one.mismatch + 2 * beta**2 * float(weight @ one.pruned) / np.float64(1 - inner),
+                2 * one.mismatch + beta**2 * float(weight @ one.pruned) / np.float64(1 - inner),
             ]
         ) / np.float64(1 - outer)
     conditions = (
         Condition("eta <= 1 / (4 beta kappa)", eta, 1 / (4 * beta * kappa), strict=False),
-        Condition("4 beta^2 eta_local^2 kappa (kappa - 1) < 1", inner, 1.0),
+        Condition("2 beta^2 eta_local^2 kappa (kappa - 1) < 1", inner, 1.0),
         Condition("rho1 (quantisation + local drift) < 1", outer if inner < 1 else float("inf"), 1.0),
     )
-    if not all(condition.holds for condition in conditions[1:]):
+    if not all(condition.holds for condition in conditions):
         values = np.full(len(TERMS), np.inf)
     return Bound("corrected", dict(zip(TERMS, values.tolist(), strict=True)), conditions)
 

@@ -85,7 +85,7 @@ class Quadratics:
         masked = own * self.masks
         some = self.masks.any(axis=0)
         apart = (self.alpha @ (own * ~self.masks)) * some
-        beta = float(max(np.linalg.eigvalsh(one)[-1] for one in self.hessians))
+        beta = float(max(np.abs(np.linalg.eigvalsh(one)).max() for one in self.hessians))
         epsilon = np.maximum(0, np.sum(masked**2, axis=1) - self.rho1 * self.realised())
         shift = np.einsum("uij,uj->ui", self.hessians, self.now - self.before)
         pruned = np.sum((self.w * ~self.masks) ** 2, axis=1)
@@ -100,23 +100,30 @@ class Quadratics:
 
 
 def random_problem(rng: np.random.Generator, stationary: bool = False) -> Quadratics:
-    """Draw a problem of few vehicles and dimensions that fulfils the conditions of all forms."""
-    vehicles, n, kappa = int(rng.integers(1, 5)), int(rng.integers(1, 7)), int(rng.integers(1, 6))
+    """Draw a problem of few vehicles and dimensions that fulfils the conditions of all forms.
+
+    Losses may be concave in some directions, masks may have nothing in common or keep nothing.
+    """
+    vehicles, n, kappa = int(rng.integers(1, 5)), int(rng.integers(1, 7)), int(rng.choice([1, 2, 3, 5, 10, 20]))
+    least = rng.choice([0.0, -1.0])
     hessians = np.empty((vehicles, n, n))
     for u in range(vehicles):
         turn, _ = np.linalg.qr(rng.standard_normal((n, n)))
-        hessians[u] = turn @ np.diag(rng.uniform(0, 2, n)) @ turn.T
+        hessians[u] = turn @ np.diag(rng.uniform(least, 2, n)) @ turn.T
     centre = rng.standard_normal(n) * rng.choice([0.0, 1.0, 3.0])
     now = centre + rng.standard_normal((vehicles, n)) * rng.choice([0.0, 0.1, 1.0])
     shift = 0.0 if stationary else rng.choice([0.0, 0.1, 1.0])
     before, after = (now + shift * rng.standard_normal((vehicles, n)) for _ in range(2))
     w = centre + rng.standard_normal(n) * rng.choice([0.0, 0.1, 1.0, 5.0])
-    share = rng.choice([0.0, 0.0, 0.3, 0.6])
+    share = rng.choice([0.0, 0.0, 0.3, 0.6, 1.0])
     order = np.argsort(np.argsort(np.abs(w + 0.3 * rng.standard_normal((vehicles, n))), axis=1), axis=1)
-    masks = order >= np.floor(share * n)
+    masks = order >= np.floor(share * n * rng.uniform(0, 1, (vehicles, 1)).round(1))
+    if rng.random() < 0.5:
+        masks = rng.random((vehicles, n)) >= share * rng.random()
     drawn = Quadratics(
         hessians, before, now, after, masks, w, rng.dirichlet(np.ones(vehicles)),
-        rng.uniform(0, 2, vehicles) * rng.choice([0.0, 1.0]), rng.uniform(0, 5, vehicles) * rng.choice([0.0, 1.0]),
+        rng.uniform(0, 2, vehicles) * rng.choice([0.0, 1.0]),
+        rng.uniform(0, 5, vehicles) * rng.choice([0.0, 1.0, 100.0]),
         rng.uniform(0, 1, vehicles), kappa, 1.0, 1.0, rng.uniform(1, 2),
     )  # fmt: skip
     one = drawn.constants()

@@ -23,6 +23,9 @@ class TheorySettings(BaseModel):
     sigma2: float = Field(
         1.0, ge=0, allow_inf_nan=False, description='prune.delta = "bound": variance of a mini-batch gradient assumed'
     )
+    gradient2: float = Field(
+        0.5, ge=0, allow_inf_nan=False, description='prune.delta = "bound": squared norm of a local gradient assumed'
+    )
     payload: float | None = Field(
         None,
         gt=0,

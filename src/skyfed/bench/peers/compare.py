@@ -23,7 +23,7 @@ from skyfed.simulate import Report, State, run
 from skyfed.vehicle import Vehicles
 
 _HERE = Path(__file__).parent
-_SHORT, _LONG = 5, 30  # rounds; starting up is in both and cancels out
+_SHORT, _LONG = 5, 55  # rounds; starting up is in both and cancels out
 PEERS = {"Flower": ("flower.py", "import flwr, ray", 0.35), "pfl": ("apple_pfl.py", "import pfl, torch", 0.95)}
 
 
@@ -64,8 +64,8 @@ def against_peers(
                 "CPU seconds a round, skyfed": median(own), f"CPU seconds a round, {name}": median(other),
                 "worst pair": max(ratios), "pairs": pairs,
             }  # fmt: skip
-            value = median(ratios)
-            rows.append(Row(title, value, "of its CPU-seconds (median)", f"<= {bar}", "", value <= bar, also))
+            value = median(own) / median(other)
+            rows.append(Row(title, value, "of its CPU-seconds (medians)", f"<= {bar}", "", value <= bar, also))
     return rows
 
 
