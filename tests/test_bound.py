@@ -198,24 +198,20 @@ def test_the_corrected_bound_holds_on_a_thousand_problems(problems):
     assert sum(np.linalg.eigvalsh(problem.hessians).min() < -0.1 for problem in problems) > 200  # some are not convex
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda one: replace(one, mismatch=0.0),
-        lambda one: replace(one, kept=one.now),
-        lambda one: replace(one, epsilon=0 * one.epsilon, rho1=1.0),
-    ],
-    ids=["masks that differ", "the step", "dissimilarity"],
-)
-def test_no_part_of_it_is_there_for_nothing(change):
-    """Without it the bound fails on some of many problems."""
-    rng = np.random.default_rng(1)
-    found = 0
-    for _ in range(6000):
-        problem = random_problem(rng)
-        one = change(problem.constants())
-        found += problem.realised() > bound(one).total + 1e-9 * (1 + abs(one.now) + abs(one.after))
-    assert found
+WITNESSES = {  # what is left out, and the seed of a problem on which the bound then fails
+    "masks that differ": (678, {"mismatch": 0.0}),
+    "the step": (2, {"kept": "now"}),
+    "dissimilarity": (778, {"rho2": 0.0, "rho1": 1.0}),
+}
+
+
+@pytest.mark.parametrize(("seed", "change"), WITNESSES.values(), ids=WITNESSES)
+def test_no_part_of_it_is_there_for_nothing(seed, change):
+    problem = random_problem(np.random.default_rng(seed))
+    one = problem.constants()
+    assert problem.realised() <= bound(one).total
+    less = replace(one, **{name: getattr(one, value) if value == "now" else value for name, value in change.items()})
+    assert problem.realised() > bound(less).total + 1e-6
 
 
 def test_it_is_not_far_above_what_happens(problems):
