@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from torch import nn
 
-from learning_cases import Memory, fleet_plan, pictures, tiny_config
+from learning_cases import TINY, Memory, fleet_plan, pictures, tiny_config
+from skyfed.algorithms import find_recipe
 from skyfed.config import load_config
 from skyfed.cost import (
     CostSettings,
@@ -25,6 +26,7 @@ from skyfed.cost import (
 )
 from skyfed.drivers.execute import execute
 from skyfed.drivers.inline import InlineDriver
+from skyfed.errors import BadInputError
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings, TrainSettings
 from skyfed.learning.shapes import all_multiplications, conv_inputs
@@ -202,7 +204,7 @@ def test_a_round_in_which_all_are_late_changes_nothing_and_the_run_goes_on():
 
 def test_a_late_vehicle_is_as_one_that_was_absent():
     dropped = trained("afl", "cost.deadline=25", "cost.late=drop")
-    gone = [[report.round, u] for report in dropped.reports for u in report.dropped]
+    gone = [[u, report.round] for report in dropped.reports for u in report.dropped]
     absent = trained("afl", f"faults.absent={gone}")
     assert np.array_equal(dropped.states[-1].weights, absent.states[-1].weights)
 
@@ -248,3 +250,31 @@ def test_preset_paper_keeps_to_the_law():
     for name in ("paper", "paper-25", "paper-cifar-stem"):
         assert load_config(name).cost.model == "law"
     assert load_config("quick").cost.model == "device"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["radio.noise=174", "radio.noise=1e6", "radio.loss_blocked=1e5", "radio.los_a=1e4", "flight.speed=1e200",
+     "flight.induced_velocity=1e-200", "cpu.frequency=1e200", "cpu.capacitance=1e308"],
+)  # fmt: skip
+def test_settings_without_a_finite_cost_are_refused_at_once(setting):
+    with pytest.raises(BadInputError, match="cost"):
+        tiny_config(f"cost.{setting}")
+
+
+def test_the_law_knows_no_deadline_when_choosing():
+    config = load_config(
+        "smoke", [*TINY, 'prune.delta="bound"', "cost.model=law", "cost.deadline=0.5", "theory.joules=0.01"]
+    )
+    vehicles = Vehicles(config, KNOWN, PLAN)
+    assert vehicles.choice(find_recipe("2ceoafl"), 0, 1, vehicles.initial()[0]) == (0.0, 1.0)
+
+
+def test_the_spread_of_one_mini_batch_is_not_asked_for():
+    with pytest.raises(BadInputError, match=r"theory\.batches"):
+        tiny_config("theory.batches=1")
+
+
+def test_a_run_without_anybody_of_weight_is_measured_by_nobody():
+    memory = trained("afl", "theory.every=1", "server.alpha=[0,1,1]", "faults.absent=[[1,1],[2,1]]")
+    assert [report.theory is None for report in memory.reports] == [False, True, False]

@@ -73,6 +73,12 @@ BAD = {
     "a name that leaves the folder": "[[variant]]\nname = '../x'",
     "a name twice": "[[variant]]\nname = 'x'\n[[variant]]\nname = 'x'",
     "a variant without a name": "[[variant]]\nset = []",
+    "a grid of nothing": "[grid]\n'' = [1]",
+    "a grid with a path": "[grid]\n'a/b' = [0.1]",
+    "a grid over seeds": "[grid]\nseed = [5, 6]",
+    "a seed in a setting": "set = ['seed=3']",
+    "a name that is taken": "[[variant]]\nname = 'logs'",
+    "too many runs": "[grid]\nrounds = " + str(list(range(1, 102))) + "\nvehicles = " + str(list(range(1, 121))),
 }
 
 
@@ -98,6 +104,21 @@ def test_a_folder_with_other_things_is_refused(tmp_path):
         settle(place, jobs)
     with pytest.raises(BadInputError, match="is a file"):
         settle(tmp_path / "sweep.toml", jobs)
+
+
+def test_a_file_that_changes_a_run_is_refused(tmp_path):
+    """Otherwise old results would be shown under a new file."""
+    from skyfed.runs.folder import RunFolder
+
+    path, place = written(tmp_path, TINY), tmp_path / "out"
+    (job,) = read_sweep(path)
+    settle(place, [job])
+    with RunFolder.claim(place / job.place, job.config, []):
+        pass
+    settle(place, [job])
+    path.write_text(TINY.replace("rounds=2", "rounds=3"))
+    with pytest.raises(BadInputError, match="holds another run"):
+        settle(place, read_sweep(path))
 
 
 def invoked(*words: str):

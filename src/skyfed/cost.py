@@ -4,11 +4,11 @@ Measured bytes go in, measured seconds are recorded beside; everything here says
 """
 
 from dataclasses import dataclass
-from math import atan2, degrees, exp, hypot, log2, log10, pi, sqrt
+from math import atan2, degrees, exp, hypot, isfinite, log2, log10, pi, sqrt
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from skyfed.learning.settings import TrainSettings
 from skyfed.records import Floats
@@ -115,6 +115,18 @@ class CostSettings(BaseModel):
         allow_inf_nan=False,
         description="device: joules a vehicle starts with (130 Wh)",
     )
+
+    @model_validator(mode="after")
+    def _finite(self) -> "CostSettings":
+        """A round far away and one near by must have a time and an energy."""
+        try:
+            some = [spend(self, 5.0, 1e9, 10**6, 1e3, ground, 100.0) for ground in (0.0, 1e4)]
+            good = all(isfinite(one.seconds) and isfinite(one.joules) for one in some)
+        except (ArithmeticError, ValueError):
+            good = False
+        if not good:
+            raise ValueError("cpu, flight, radio: allowed: values that give a finite time and energy at 10 km")
+        return self
 
 
 @dataclass(frozen=True)

@@ -201,11 +201,12 @@ class Vehicles:
             bits += (1 - raw) * paper_bits(size, delta, quant.s, raw=False)
             spent = self._spent(recipe, vehicle, t, delta, round(bits / 8))
             rounds = local_rounds(settings.train, self._prunes(recipe, delta), delta)
+            device = settings.cost.model == "device"
             shares = [
                 bits / (theory.payload * most) if theory.payload else 0.0,
                 rounds / theory.work if theory.work else 0.0,
-                (spent.train_joules + spent.send_joules) / theory.joules if theory.joules else 0.0,
-                spent.seconds / settings.cost.deadline if settings.cost.deadline else 0.0,
+                (spent.train_joules + spent.send_joules) / theory.joules if device and theory.joules else 0.0,
+                spent.seconds / settings.cost.deadline if device and settings.cost.deadline else 0.0,
             ]
             return max(shares)
 

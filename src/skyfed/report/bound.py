@@ -29,11 +29,16 @@ def diagnoses(folder: Path) -> list[Diagnosis]:
     found = []
     for name in config.algorithms:
         rows = Stored(folder / name, "theory").rows() if (folder / name).is_dir() else []
-        if rows:
-            found.append(diagnose(name, rows, Stored(folder / name, "uplink").rows()))
+        try:
+            if rows:
+                found.append(diagnose(name, rows, Stored(folder / name, "uplink").rows()))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInputError(f"{folder / name}: not a table of theory ({type(error).__name__} {error})") from None
     if not found:
+        how = "no round was measured (sgd has none; nor have rounds without a useful upload)"
         raise BadInputError(
-            f"{folder}: no constants of Theorem 1 recorded; run with --set theory.every=10 (sgd alone has none)"
+            f"{folder}: no constants of Theorem 1 recorded; "
+            + (how if config.theory.every else "run with --set theory.every=10")
         )
     return found
 
@@ -88,6 +93,10 @@ def _number(value: float) -> str:
     return f"{value:.3g}" if np.isfinite(value) else "no bound"
 
 
+def _label(one: Diagnosis, kind: Form) -> str:
+    return kind if all(bound.valid for bound in one.bounds[kind]) else f"{kind} (conditions fail)"
+
+
 def draw_bound(one: Diagnosis, rounds: int) -> Figure:
     """Draw which error dominates, and the bounds beside the measured gradient, over the rounds."""
     with in_style():
@@ -106,7 +115,7 @@ def _drawn(one: Diagnosis, rounds: int) -> Figure:
     for term, share in zip(TERMS, shares, strict=True):
         upper.bar(one.rounds, share, width, bottom=edge, color=_SHADES[term])
         edge = edge + share
-    upper.set(ylabel=f"Share of terms\n({form} bound)", ylim=(0, 1))
+    upper.set(ylabel=f"Share of positive\nterms ({form})", ylim=(0, 1))
     lines = []
     for kind in FORMS:
         totals = np.array([bound.total for bound in one.bounds[kind]])
@@ -116,15 +125,18 @@ def _drawn(one: Diagnosis, rounds: int) -> Figure:
                 np.where(totals > 0, totals, np.nan),
                 _STROKES[kind],
                 color="0.35",
-                label=kind,
+                label=_label(one, kind),
+                marker=".",
+                markersize=3,
                 linewidth=1.0,
             )
             lines.append(line)
-    lines += lower.plot(one.rounds, one.realised, "o-", color=COLOURS[1], markersize=3, linewidth=1.0, label="measured")
+    lines += lower.plot(one.rounds, one.realised, "o-", color=COLOURS[6], markersize=3, linewidth=1.0, label="measured")
     lower.set(yscale="log", xlabel="Round", ylabel=r"$\|\bar\nabla f\|^2$ and its bounds", axisbelow=True)
     lower.grid(**GRID)
     whole_rounds(lower, rounds)
     lower.set_xlim(one.rounds[0] - 0.6 * width, max(rounds - 0.5, one.rounds[-1] + 0.6 * width))
+    lower.set_xticks([tick for tick in lower.get_xticks() if 0 <= tick < rounds])
     handles: list[Patch | Line2D] = [Patch(color=_SHADES[term], label=term) for term in TERMS]
     legend_above(figure, [*handles, *lines], 2)
     return figure

@@ -68,6 +68,14 @@ class RunFolder:
             raise BadInputError(f"{path}: not a run's folder (no config.toml)")
         return cls(path).read_config()
 
+    def refuse_other(self, config: Config) -> None:
+        """Raise if the folder is another config's; the number of workers does not matter."""
+        changed = [line for line in differences(self.read_config(), config) if not line.startswith("workers:")]
+        if changed:
+            raise BadInputError(
+                f"--out {self.path}: holds another run ({'; '.join(changed[:3])}); allowed: a new folder"
+            )
+
     def note(self, **facts: Any) -> None:
         """Add what was learnt about a run to its manifest."""
         path = self.path / "manifest.json"
@@ -86,12 +94,7 @@ class RunFolder:
 
     def _settle(self, config: Config, command: Sequence[str]) -> None:
         if (self.path / "config.toml").exists():
-            changed = differences(self.read_config(), config)
-            changed = [line for line in changed if not line.startswith("workers:")]
-            if changed:
-                raise BadInputError(
-                    f"--out {self.path}: holds another run ({'; '.join(changed[:3])}); allowed: a new folder"
-                )
+            self.refuse_other(config)
         else:
             write_whole(self.path / "config.toml", config.to_toml().encode())
         if not (self.path / "manifest.json").exists():

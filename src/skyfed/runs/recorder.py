@@ -164,8 +164,7 @@ class AlgorithmRecorder:
         upload, cost = report.uploads[k], self._config.cost
         spent = upload.spent
         wait = waiting(cost, spent, round_end(cost, [other.spent for other in report.uploads]))
-        used = self._used[upload.vehicle] = self._used[upload.vehicle] + spent.joules + wait
-        return {
+        row: Row = {
             "round": report.round,
             "vehicle": upload.vehicle,
             "delta": upload.delta,
@@ -192,8 +191,10 @@ class AlgorithmRecorder:
             "wait_joules": wait,
             "rate": spent.rate,
             "late": lateness(cost, spent),
-            "battery_left": None if cost.model == "law" else max(0.0, cost.battery - used),
         }
+        self._used[upload.vehicle] += sum(row[name] for name in JOULES)
+        left = max(0.0, cost.battery - self._used[upload.vehicle])
+        return {**row, "battery_left": None if cost.model == "law" else left}
 
     def _forget(self, per_class: list[float | None] | None) -> float | None:
         """Mean over the classes of the best past accuracy less the present one; both on the fixed test set."""

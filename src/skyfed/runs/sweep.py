@@ -13,9 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from skyfed.config import DEFAULT_PRESET, Config, load_config
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors
+from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import parse_seeds
 
 _MOST = 10_000  # runs of one sweep
+_OWN = ("sweep.parquet", "figures", "logs", "report.html")  # what a sweep's folder holds beside variants
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9 ,._=+-]{0,80}$"
 Name = Annotated[str, Field(pattern=_NAME)]
 Seeds = Annotated[str, Field(min_length=1)]
@@ -70,12 +72,24 @@ def read_sweep(path: Path) -> list[Job]:
         raise BadInputError(
             f"{path}: {where}: {first['msg']}; allowed: base, set, seeds, [grid], [[variant]] (name, base, set, seeds)"
         ) from None
-    variants = [*_points(found), *found.variant] or [Variant(name="base")]
+    try:
+        variants = [*_points(found), *found.variant] or [Variant(name="base")]
+    except ValidationError:
+        raise BadInputError(f"{path}: [grid]: allowed: quoted keys of settings, values that can be named") from None
     names = [variant.name for variant in variants]
+    taken = [name for name in names if name in _OWN]
+    if taken:
+        raise BadInputError(f"{path}: variant {taken[0]!r}: the name is taken; allowed: others than {', '.join(_OWN)}")
+    overrides = [*found.set, *(line for variant in variants for line in variant.set)]
+    if any(line.partition("=")[0].strip() == "seed" for line in overrides):
+        raise BadInputError(f'{path}: seed: allowed: as seeds = "0-2", for all or for a variant')
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise BadInputError(f"{path}: variant {twice!r} is there twice; allowed: names that differ")
-    return [job for variant in variants for job in _jobs(path, found, variant)]
+    jobs = [job for variant in variants[: _MOST + 1] for job in _jobs(path, found, variant)]
+    if len(jobs) > _MOST:
+        raise BadInputError(f"{path}: more than {_MOST} runs")
+    return jobs
 
 
 def _points(found: SweepFile) -> list[Variant]:
@@ -108,8 +122,6 @@ def _jobs(path: Path, found: SweepFile, variant: Variant) -> list[Job]:
     for seed in parse_seeds(variant.seeds or found.seeds):
         config = load_config(base, [*found.set, *variant.set, f"seed={seed}"])
         jobs.append(Job(variant.name, seed, config, Path(variant.name) / f"seed-{seed}"))
-    if len(jobs) > _MOST:
-        raise BadInputError(f"{path}: more than {_MOST} runs")
     return jobs
 
 
@@ -118,8 +130,11 @@ def settle(place: Path, jobs: list[Job]) -> None:
     with storage_errors(place):
         if place.exists() and not place.is_dir():
             raise BadInputError(f"--out {place}: is a file; allowed: a new or empty folder, or this sweep's own")
-        known = {job.variant for job in jobs} | {"sweep.parquet", "figures", "logs", "report.html"}
+        known = {job.variant for job in jobs} | set(_OWN)
         strangers = sorted(entry.name for entry in place.iterdir() if entry.name not in known) if place.exists() else []
         if strangers:
             raise BadInputError(f"--out {place}: holds {strangers[0]}; allowed: a new folder, or this sweep's own")
         place.mkdir(parents=True, exist_ok=True)
+    for job in jobs:
+        if (place / job.place / "config.toml").is_file():
+            RunFolder(place / job.place).refuse_other(job.config)

@@ -1,6 +1,6 @@
 """Settings of the diagnostics; apart from the code that uses them, so that reading a config does not load torch."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class TheorySettings(BaseModel):
@@ -31,10 +31,22 @@ class TheorySettings(BaseModel):
         gt=0,
         description="prune.delta = \"bound\": mean bits of an upload, as a share of AFL's by the paper's formula",
     )
-    work: float | None = Field(None, gt=0, description='prune.delta = "bound": dense local rounds a vehicle may spend')
-    joules: float | None = Field(
-        None, gt=0, description='prune.delta = "bound": joules of training and sending a round (cost.model = "device")'
+    work: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description='prune.delta = "bound": dense local rounds a vehicle may spend'
     )
+    joules: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description='prune.delta = "bound": joules of training and sending a round (device)',
+    )
+
+    @field_validator("batches")
+    @classmethod
+    def _several(cls, batches: int) -> int:
+        if batches == 1:
+            raise ValueError("allowed: 0 for all, or 2 and more: the spread of one is not known")
+        return batches
 
     def due(self, t: int) -> bool:
         """Tell whether round t is measured."""
