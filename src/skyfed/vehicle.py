@@ -279,11 +279,9 @@ class Vehicles:
         parts = Partition(sets[0], sets[1], sets[2], settings.train.batch_size, theory.batches, settings.seed, total)
         with _own_coins(settings.seed, t, vehicle):
             self.model.load(self._tensor(now[0]), torch.from_numpy(now[1]))
-            same = {part.tobytes() for part in parts.before}
-            old = sums(self.model, self._batches, [part for part in parts.now if part.tobytes() in same])
-            new = sums(self.model, self._batches, [part for part in parts.now if part.tobytes() not in same])
-            here = old.plus(new, 1)
-            shift = here.mean - old.plus(sums(self.model, self._batches, parts.changed()), 1).mean
+            old = sums(self.model, self._batches, parts.same())
+            here = old.plus(sums(self.model, self._batches, parts.new()))
+            shift = here.mean - old.plus(sums(self.model, self._batches, parts.changed())).mean
             self.model.load(torch.from_numpy(after[0]), torch.from_numpy(after[1]))
             there = sums(self.model, self._batches, parts.now)
             later = losses(self.model, self._batches, parts.after)

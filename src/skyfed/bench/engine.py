@@ -32,7 +32,7 @@ from skyfed.learning.infer import forward_of
 from skyfed.learning.local import Batches, descend
 from skyfed.learning.models import build_model
 from skyfed.learning.prune import magnitude_mask
-from skyfed.learning.shapes import Conv, multiplications
+from skyfed.learning.shapes import Conv, all_multiplications, multiplications
 from skyfed.runs.folder import RunFolder
 from skyfed.sensing.datasets import Pictures, load_data
 from skyfed.simulate import State
@@ -133,13 +133,11 @@ def _against_student(vehicles: Vehicles, config: Config, plan: Path, pairs: int,
 
 def useful_flops(model: FlatModel, pictures: int) -> float:
     """Return the FLOPs of a step with real pixels: forward, and twice that backward (once for the first layer)."""
-    layers, total = dict(model.module.named_modules()), 0.0
-    for place, (name, shapes) in enumerate(model.seen.items()):
-        layer = layers[name]
-        assert isinstance(layer, Conv)
-        total += (2 if place == 0 else 3) * 2.0 * multiplications(layer, shapes[0])
-    total += sum(6.0 * layer.weight.numel() for layer in layers.values() if isinstance(layer, torch.nn.Linear))
-    return total * pictures
+    name, shapes = next(iter(model.seen.items()))
+    first = model.module.get_submodule(name)
+    assert isinstance(first, Conv)
+    every = all_multiplications(model.module, model.seen)
+    return (6.0 * every - 2.0 * multiplications(first, shapes[0])) * pictures
 
 
 def _batch(vehicles: Vehicles, count: int = 1) -> list[tuple[torch.Tensor, torch.Tensor]]:

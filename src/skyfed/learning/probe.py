@@ -56,10 +56,22 @@ class Partition:
         good = [part for part in parts if len(part) > 1]  # a batch norm needs two
         return good or [samples]
 
+    def same(self) -> list[Ints]:
+        """Return the mini-batches of round t that were the same in round t-1."""
+        return _among(self.now, self.before, True)
+
+    def new(self) -> list[Ints]:
+        """Return the mini-batches of round t that were not."""
+        return _among(self.now, self.before, False)
+
     def changed(self) -> list[Ints]:
         """Return the mini-batches of round t-1 that are not the same in round t."""
-        same = {part.tobytes() for part in self.now}
-        return [part for part in self.before if part.tobytes() not in same]
+        return _among(self.before, self.now, False)
+
+
+def _among(parts: list[Ints], others: list[Ints], inside: bool) -> list[Ints]:
+    known = {part.tobytes() for part in others}
+    return [part for part in parts if (part.tobytes() in known) is inside]
 
 
 @dataclass
@@ -77,14 +89,14 @@ class Sums:
         """The gradient of the mean loss."""
         return self.gradient / self.count
 
-    def plus(self, other: "Sums", sign: int) -> "Sums":
-        """Add or take away other mini-batches."""
+    def plus(self, other: "Sums") -> "Sums":
+        """Add other mini-batches."""
         return Sums(
-            self.count + sign * other.count,
-            self.loss + sign * other.loss,
-            self.gradient + sign * other.gradient,
-            self.square + sign * other.square,
-            self.parts + sign * other.parts,
+            self.count + other.count,
+            self.loss + other.loss,
+            self.gradient + other.gradient,
+            self.square + other.square,
+            self.parts + other.parts,
         )
 
 

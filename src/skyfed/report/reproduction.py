@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from skyfed.algorithms import RECIPES, find_recipe
 from skyfed.errors import BadInputError
 from skyfed.flight.fleet import FleetPlan, load_fleet_plan
 from skyfed.records import IDLE
+from skyfed.report.tables import spread
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import seed_folders
 from skyfed.runs.store import Row, Table, read_parquet, write_parquet
@@ -125,12 +126,6 @@ def _last(rounds: list[Row], variant: str, algorithm: str, key: str, at: int | N
     return found
 
 
-def _spread(values: list[float]) -> str:
-    if not values:
-        return "–"
-    return f"{mean(values):.1f} ± {stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
-
-
 def _grid(head: str, rows: list[list[str]]) -> str:
     names = head.split("|")
     return "\n".join(f"| {' | '.join(row)} |" for row in [names, ["---"] * len(names), *rows])
@@ -143,9 +138,9 @@ def _accuracies(rounds: list[Row]) -> str:
         if found:
             far = mean(found) - printed
             last = max(row["round"] for row in _tested(rounds, MAIN, name)) + 1
-            full = _spread(_last(rounds, MAIN, name, "accuracy_full"))
+            full = spread(_last(rounds, MAIN, name, "accuracy_full"))
             near = "yes" if abs(far) <= 1 else "no"
-            figures = [f"{printed}", _spread(found), full, f"{far:+.1f}", near, str(len(found)), str(last)]
+            figures = [f"{printed}", spread(found), full, f"{far:+.1f}", near, str(len(found)), str(last)]
             rows.append([find_recipe(name).title, *figures])
     return _grid(
         "algorithm|paper (%)|skyfed (%)|on all 10,000 pictures (%)|difference|within a point|seeds|rounds", rows
@@ -164,7 +159,7 @@ def _factors(rounds: list[Row]) -> str:
             found, last = _last(rounds, variant, name, "accuracy"), tested[-1]["round"]
             base = _last([row for row in rounds if row["seed"] == 0], MAIN, name, "accuracy", last)
             away = f"{found[0] - base[0]:+.1f}" if base else "–"
-            rows.append([variant, find_recipe(name).title, str(last + 1), _spread(found), _spread(base), away])
+            rows.append([variant, find_recipe(name).title, str(last + 1), spread(found), spread(base), away])
     return _grid(f"variant|algorithm|rounds|accuracy (%)|`{MAIN}` then, seed 0 (%)|difference", rows)
 
 
@@ -220,7 +215,7 @@ def _steadiness(rounds: list[Row]) -> str:
                 jumps.append(float(np.abs(np.diff(late)).mean()))
                 ends.append(float(np.std(late)))
         if jumps:
-            rows.append([find_recipe(name).title, _spread(jumps), _spread(ends)])
+            rows.append([find_recipe(name).title, spread(jumps), spread(ends)])
     return _grid("algorithm|mean change between tests, second half (points)|standard deviation there (points)", rows)
 
 

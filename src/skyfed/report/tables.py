@@ -1,6 +1,7 @@
 """Tables for people: the flights of a fleet, the algorithms of a run."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -136,14 +137,14 @@ def print_seeds(folders: list[Path], algorithms: list[str], title: str) -> None:
         if not found:
             continue
         figures = [
-            _spread([getattr(one, key) for one in found], 100)
+            spread([getattr(one, key) for one in found], 100)
             for key in ("accuracy", "accuracy_full", "mean_accuracy", "forgetting")
         ]
         sent = ["-", "-"]
         if not find_recipe(algorithm).central:
             sent = [
-                _spread([one.uplink_bytes for one in found], 1e-6),
-                _spread([one.measured_seconds for one in found], 1),
+                spread([one.uplink_bytes for one in found], 1e-6),
+                spread([one.measured_seconds for one in found], 1),
             ]
         table.add_row(find_recipe(algorithm).title, str(len(found)), *figures, *sent)
     console().print(table)
@@ -228,16 +229,16 @@ def print_sweep(rows: list[dict[str, Any]], title: str) -> None:
     table = _of_algorithms(title, names)
     for variant, algorithm in dict.fromkeys((row["variant"], row["algorithm"]) for row in rows):
         some = [row for row in rows if (row["variant"], row["algorithm"]) == (variant, algorithm)]
-        figures = [_spread([row[key] for row in some], 100) for key in ("accuracy", "accuracy_full", "mean_accuracy")]
-        figures += [_spread([row["uplink_bytes"] for row in some], 1e-6)]
-        figures += [_spread([row["measured_seconds"] for row in some], 1)]
+        figures = [spread([row[key] for row in some], 100) for key in ("accuracy", "accuracy_full", "mean_accuracy")]
+        figures += [spread([row["uplink_bytes"] for row in some], 1e-6)]
+        figures += [spread([row["measured_seconds"] for row in some], 1)]
         rounds = sorted({row["rounds"] for row in some})
         shown = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}-{rounds[-1]}"
         table.add_row(variant, find_recipe(algorithm).title, str(len(some)), shown, *figures)
     console().print(table)
 
 
-def _spread(values: list[float | None], factor: float) -> str:
+def spread(values: Sequence[float | None], factor: float = 1.0) -> str:
     """Return mean and standard deviation of what is known."""
     known = [factor * value for value in values if value is not None]
     if not known:
