@@ -1,13 +1,14 @@
 """Structured pruning: drop whole channels, train a small dense model, put it back (prune.granularity = "channel").
 
 A group is a set of channels that must go together: the outputs of one layer, what normalises them, and the inputs of
-those who read them; along a residual stream all layers that add to it. Every group keeps the same share of its
-channels, those with the largest weights.
+those who read them; along a residual stream all layers that add to it. Every group but the narrowest keeps the same
+share of its channels, those with the largest weights.
 """
 
 import copy
 from dataclasses import dataclass
-from math import prod
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from skyfed.errors import BadInputError
 from skyfed.learning.flat import FlatModel, Layout
 from skyfed.learning.models import BasicBlock, ResNet
 from skyfed.learning.shapes import Conv, multiplications
-from skyfed.records import Bools
+from skyfed.records import Bools, Floats, Ints, Singles
 from skyfed.wire import Channels
 
 Groups = list[list[tuple[str, int]]]  # for each group its members: name of a parameter or buffer, axis of the channels
@@ -26,6 +27,7 @@ _PLAIN = {
     nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
     nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool2d,
 }  # fmt: skip
+_NARROW = 1 / 3  # power of the share that the narrowest groups keep; measured, see docs/engine.md
 _STEP = 16  # groups of 64 channels or more keep a multiple of this many, which processors like
 
 
@@ -129,6 +131,11 @@ class Kept:
         """All groups one after the other."""
         return np.concatenate(self.groups)
 
+    @cached_property
+    def places(self) -> list[Ints]:
+        """Where the channels that stay are."""
+        return [np.flatnonzero(group) for group in self.groups]
+
 
 class ChannelPruner:
     """Chooses channels, cuts the small model out of the large one and puts it back."""
@@ -184,6 +191,22 @@ class ChannelPruner:
             parts.append(stored.reshape(-1))
         return np.concatenate(parts), total
 
+    def entries(self, kept: Kept, live: Singles) -> Singles:
+        """Return of (n,) live entries those that stay: what the mask gives, taken rows and columns at a time."""
+        layout, found, done = self._model.layout, np.empty_like(live), 0
+        for name, shape, order, (start, stop) in zip(
+            layout.names, layout.shapes, layout.orders, pairwise(layout.live_starts.tolist()), strict=True
+        ):
+            stored = [shape[axis] for axis in order]
+            if name in self._live:  # such kernels lie tap by tap
+                stored, order = [len(self._live[name]), *shape[:2]], (2, 0, 1)
+            part = live[start:stop].reshape(stored)
+            for axis, flags in self._flags(name, kept).items():
+                part = part.compress(flags, order.index(axis))
+            found[done : done + part.size] = part.reshape(-1)
+            done += part.size
+        return found[:done]
+
     def cut(self, kept: Kept, entries: Tensor) -> FlatModel:
         """Return the small model with the weights of the live entries that stay, and the large one's buffers."""
         for counter, first in self._counters:
@@ -199,11 +222,7 @@ class ChannelPruner:
                 tensor.data = _chosen(self._tensors[name].detach(), places)
             else:
                 tensor.set_(_chosen(self._tensors[name], places).clone())  # type: ignore[call-overload]
-        model = self._model
-        small = FlatModel(
-            self._small, model.weights.dtype, model.device,
-            wide=model.wide, seen=self._seen, orders=model.layout.orders,
-        )  # fmt: skip
+        small = FlatModel(self._small, like=self._model)
         small.fill(entries)
         return small
 
@@ -230,8 +249,14 @@ class ChannelPruner:
         }
 
     def _places(self, name: str, kept: Kept) -> dict[int, Tensor]:
-        flags = self._flags(name, kept)
-        return {axis: torch.from_numpy(np.flatnonzero(some)).to(self._model.device) for axis, some in flags.items()}
+        """Return for every axis of a tensor that has channels where those that stay are."""
+        shape, device = self._tensors[name].shape, self._model.device
+        found = {}
+        for axis, number in sorted(self._axes.get(name, {}).items()):
+            times = shape[axis] // self._sizes[number]
+            some = kept.places[number] if times == 1 else np.flatnonzero(np.repeat(kept.groups[number], times))
+            found[axis] = torch.from_numpy(some).to(device)
+        return found
 
     def _channels(self, layout: Layout) -> Channels:
         """Return for every live entry the channels it belongs to."""
@@ -250,16 +275,16 @@ class ChannelPruner:
         return Channels(int(offsets[-1]), both[0], both[1])
 
     def _counts(self, budget: float) -> list[int]:
-        """Return how many channels each group keeps: the same share of all within the budget, then what still fits."""
+        """Return how many channels each group keeps: a share of all within the budget, then what still fits."""
         if budget >= 1:
             return list(self._sizes)
         most = budget * self._cost(self._sizes)
         low, high = 0.0, 1.0
         for _ in range(24):
             middle = (low + high) / 2
-            fits = self._cost([_count(middle, size) for size in self._sizes]) <= most
+            fits = self._cost(self._shared(middle)) <= most
             low, high = (middle, high) if fits else (low, middle)
-        counts = [_count(low, size) for size in self._sizes]
+        counts = self._shared(low)
         shares = [count / size for count, size in zip(counts, self._sizes, strict=True)]
         for number in np.argsort(shares, kind="stable").tolist():
             size, more = self._sizes[number], [*counts]
@@ -268,15 +293,22 @@ class ChannelPruner:
                 counts = more
         return counts
 
+    def _shared(self, share: float) -> list[int]:
+        """Return the counts for a share of all channels; the narrowest groups, with little time to gain, keep more."""
+        least = min(self._sizes)
+        return [_count(share**_NARROW if size == least else share, size) for size in self._sizes]
+
     def _cost(self, counts: list[int]) -> float:
         """Return weights or multiplications with so many channels of every group."""
-        part = [count / size for count, size in zip(counts, self._sizes, strict=True)]
-        return sum(work * prod(part[number] for number in groups) for work, groups in self._work)
+        work, groups = self._work
+        part = np.append(np.divide(counts, self._sizes), 1.0)[groups]
+        return float(work @ (part[0] * part[1]))
 
-    def _works(self) -> list[tuple[float, list[int]]]:
-        """Return what each parameter costs in full, with the groups that its cost is proportional to."""
+    def _works(self) -> tuple[Floats, Ints]:
+        """Return what each parameter costs in full, and the (2, n) groups it is proportional to (-1: none)."""
         layers = dict(self._model.module.named_modules())
-        found = []
+        costs: list[float] = []
+        groups: list[list[int]] = []
         for name, parameter in self._model.module.named_parameters():
             work = float(parameter.numel())
             if self._budget == "flops":
@@ -290,8 +322,9 @@ class ChannelPruner:
                             f"prune.budget = 'flops': what {owner or 'the model'} does is not known; allowed: 'weights'"
                         )
                     work = float(sum(multiplications(layer, shape) for shape in self._seen[owner]))
-            found.append((work, list(self._axes.get(name, {}).values())))
-        return found
+            costs.append(work)
+            groups.append([*self._axes.get(name, {}).values(), -1, -1][:2])
+        return np.array(costs), np.array(groups).T
 
 
 def _taps_first(kernel: Tensor) -> Tensor:
@@ -309,7 +342,5 @@ def _chosen(tensor: Tensor, places: dict[int, Tensor]) -> Tensor:
 
 def _count(share: float, size: int) -> int:
     """Return how many channels of a group stay for a share of all."""
-    count = round(share * size)
-    if size >= 4 * _STEP and count < size:
-        return max(_STEP, count // _STEP * _STEP)
-    return max(1, count)
+    step = _STEP if size >= 4 * _STEP else 1
+    return max(step, round(share * size / step) * step)

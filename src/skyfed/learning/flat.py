@@ -108,6 +108,13 @@ class FlatModel:
     which entries can have a gradient. With `wide`, pictures and kernels lie channels last, which is faster.
     """
 
+    device: torch.device
+    weights: Tensor
+    wide: bool
+    seen: dict[str, list[Shape]]
+    layout: Layout
+    dead_taps: dict[str, Bools]
+
     def __init__(
         self,
         module: nn.Module,
@@ -117,22 +124,24 @@ class FlatModel:
         wide: bool = False,
         seen: dict[str, list[Shape]] | None = None,
         probe: bool = False,
-        orders: Sequence[Order] | None = None,
+        like: "FlatModel | None" = None,
     ) -> None:
         """Take over a module; float32 unless told otherwise. `seen` saves looking for the shapes of convolutions.
 
-        With `probe` a module of unknown make is tried out before anything is concluded from these shapes. With the
-        `orders` of another model weights lie as they do there, and are zero until they are filled in.
+        With `probe` a module of unknown make is tried out before anything is concluded from these shapes. A module cut
+        out of another is `like` that: of its type, laid out as it is, and its weights are zero until filled in.
         """
+        if like is not None:
+            dtype, device, wide, seen = like.weights.dtype, like.device, like.wide, like.seen
         self.device = device or torch.device("cpu")
-        self.module = module.to(self.device, dtype)
+        self.module = module if like is not None else module.to(self.device, dtype)
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not parameters:
             raise BadInputError("model.name: the module has no weights to train")
         buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
         if seen is None:
             seen = {} if side is None else conv_inputs(module, side)
-        dead = _dead_taps(module, seen)
+        dead = _dead_taps(module, seen) if like is None else _same_taps(module, like.dead_taps)
         if probe and seen and not _harmless(module, seen, dead, side or 1):
             seen, dead = {}, {}
         if self.device.type == "cpu":
@@ -140,8 +149,10 @@ class FlatModel:
         self.seen = seen
         self.wide = wide and self.device.type == "cpu"
         taps = {id(layer.weight) for layer in module.modules() if isinstance(layer, TapConv2d)} | set(dead)
-        blank = orders is not None
-        orders = orders or [_order(parameter, taps, self.wide) for parameter in parameters]
+        orders: Sequence[Order]
+        orders = (
+            [_order(parameter, taps, self.wide) for parameter in parameters] if like is None else like.layout.orders
+        )
         size = sum(parameter.numel() for parameter in parameters)
         self.weights, self.gradient = _zeros(size, dtype, self.device), _zeros(size, dtype, self.device)
         self.buffers = torch.cat(
@@ -150,7 +161,7 @@ class FlatModel:
         for parameter, part, slope in zip(
             parameters, _views(self.weights, parameters, orders), _views(self.gradient, parameters, orders), strict=True
         ):
-            if not blank:
+            if like is None:
                 part.copy_(parameter.detach())
             parameter.data = part
             parameter.grad = slope
@@ -290,6 +301,11 @@ def _dead_taps(module: nn.Module, seen: dict[str, list[Shape]]) -> dict[int, Boo
             key = id(layer.weight)
             live[key] = live[key] | taps if key in live else taps
     return {key: ~taps for key, taps in live.items() if not taps.all()}
+
+
+def _same_taps(module: nn.Module, dead: dict[str, Bools]) -> dict[int, Bools]:
+    """Return the dead taps of kernels that are known by name."""
+    return {id(module.get_parameter(name)): taps for name, taps in dead.items()}
 
 
 def _order(parameter: Tensor, taps: set[int], wide: bool) -> Order:

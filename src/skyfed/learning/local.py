@@ -16,7 +16,7 @@ from skyfed.records import Bools, Ints, Singles
 from skyfed.sensing.datasets.cache import Bytes, Pictures
 from skyfed.wire import accumulated
 
-_PIECE = 1 << 16  # entries handled at a time
+_PIECE = 256  # entries summed in their own precision
 
 
 class Batches:
@@ -162,7 +162,7 @@ def train_locally(
     if pruner is not None:
         kept = pruner.choose(model.weights, delta)
         mask, total = pruner.mask(kept)
-        start = start[np.flatnonzero(mask)]  # faster than by the mask itself
+        start = pruner.entries(kept, start)
         model.reset(buffers)
         small = pruner.cut(kept, torch.from_numpy(start).to(model.device))
         loss = descend(small, batches, rate)
@@ -193,6 +193,7 @@ def _share(whole: Singles, kept: Singles) -> float:
 
 
 def _square(values: Singles) -> float:
-    """Return the squared norm, in pieces that stay in cache; not by BLAS, whose sums depend on its threads."""
-    pieces = (values[start : start + _PIECE].astype(np.float64) for start in range(0, len(values), _PIECE))
-    return float(sum(float(np.add.reduce(np.square(piece, out=piece))) for piece in pieces))
+    """Return the squared norm, short pieces in their own precision; not by BLAS, whose sums depend on its threads."""
+    rows, rest = np.split(values, [len(values) // _PIECE * _PIECE])
+    rows = rows.reshape(-1, _PIECE)
+    return float(np.einsum("ij,ij->i", rows, rows).sum(dtype=np.float64) + np.einsum("i,i", rest, rest))

@@ -27,6 +27,7 @@ SCHEMES = ("raw", *QUANTISERS)
 _HEAD = struct.Struct("<4s8BiIIQQQQff4I")
 _SUM = struct.Struct("<Q")
 _CHUNK = 1 << 18  # entries handled at a time
+_MANY = 1000  # levels from which on what their places take is hardly left to chance
 _SPARE = 4096  # bytes that tables of counts may take in a section beyond its plain length
 _LENIENT = 1 + 2.0**-20  # sums of squares may differ that much between processors
 
@@ -248,12 +249,14 @@ def _mask_may_go(update: Update, body: Quantised, cost: int) -> bool:
     """Tell whether a mask of so many bytes can be left out and it may be worth it.
 
     It can where zeros stay zeros and buckets do not depend on it. Then the places of levels that are not 0 are told
-    among all entries instead of the kept ones, which takes about log2(size / kept) bits more for each.
+    among all entries instead of the kept ones, which takes about log2(size / kept) bits more for each: of many
+    levels never less than three quarters of that, of few perhaps half.
     """
     if update.forms is not None or update.mask is None or body.scheme != "qsgd" or body.bucket > 0:
         return False
-    more = int(np.count_nonzero(body.levels)) * np.log2(max(1, update.size) / max(1, update.kept))
-    return bool(8 * cost > 0.5 * more)
+    count = int(np.count_nonzero(body.levels))
+    more = count * np.log2(max(1, update.size) / max(1, update.kept))
+    return bool(8 * cost > (0.75 if count > _MANY else 0.5) * more)
 
 
 def _without_mask(update: Update, body: Quantised) -> Levels:

@@ -111,7 +111,9 @@ class Qsgd:
             drawn += values[start:stop] * factor
             drawn += s  # from here on casting rounds down
             part = drawn.astype(np.uint8)
-            np.subtract(np.minimum(part, 2 * s, out=part), s, out=levels[start:stop], casting="unsafe")
+            np.minimum(part, 2 * s, out=part)
+            part -= np.uint8(s)  # wraps where a level is negative, which the next line reads as such
+            levels[start:stop] = part.view(np.int8)
         return levels, norms, 0
 
     def dequantise(self, levels: Levels, norms: Singles, starts: Ints, s: int, seed: int) -> Singles:
