@@ -1,6 +1,10 @@
-"""Testing a ResNet faster: norms folded into kernels, additions and ReLU done with them, small maps as one matrix.
+"""Testing a ResNet faster: norms folded into kernels, additions and ReLU done with them, and fewer multiplications.
 
-Other models are tested as they are. Results differ from the model's own by rounding only.
+Convolutions on the smallest maps are one matrix, on small ones Winograd's. Other models are tested as they are. Results
+differ from the model's own by rounding only.
+
+Between steps pictures are (picture, channel, y, x) with channels last in memory, (pixel, picture, channel), or rows
+(picture, pixel x channel), told apart by their dimensions.
 """
 
 from collections.abc import Callable
@@ -9,9 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from skyfed.learning.flat import FlatModel
+from skyfed.learning.minimal import LEAST, Minimal, Scratch, fits
 from skyfed.learning.models import BasicBlock, ResNet
 from skyfed.learning.taps import plan_taps
 
+_TOGETHER = 50  # pictures whose large first maps stay in cache
+_GATHERED = 4  # side of a map up to which a strided convolution is one product an output pixel
 _SMALL = 2  # side of a map up to which a convolution is one matrix product
 
 Forward = Callable[[Tensor], Tensor]
@@ -30,33 +37,47 @@ class _Folded:
     """A ResNet as a list of fused steps."""
 
     def __init__(self, net: ResNet, seen: dict[str, list[tuple[int, ...]]]) -> None:
+        scratch: Scratch = {}
         self._stem = _Kernel(net[0], net[1])
         self._pool = [layer for layer in net if isinstance(layer, nn.MaxPool2d)]
-        self._blocks = []
+        self._blocks: list[tuple[Step, Step, Step | None]] = []
         for name, block in net.named_children():
             if isinstance(block, BasicBlock):
                 into, inside = seen[f"{name}.conv1"][0], seen[f"{name}.conv2"][0]
                 shortcut = None
                 if isinstance(block.shortcut, nn.Sequential):
-                    shortcut = _step(block.shortcut[0], block.shortcut[1], into)
-                steps = _step(block.conv1, block.norm1, into), _step(block.conv2, block.norm2, inside)
-                self._blocks.append((*steps, shortcut))
+                    shortcut = _step(block.shortcut[0], block.shortcut[1], into, scratch)
+                first = _step(block.conv1, block.norm1, into, scratch)
+                self._blocks.append((first, _step(block.conv2, block.norm2, inside, scratch), shortcut))
         self._classify = net[-1]
-        self._last = inside
+        self._last = inside[0] * inside[1]
 
     def __call__(self, x: Tensor) -> Tensor:
-        x = self._stem(x, relu=True)
-        for pool in self._pool:
-            x = pool(x)
+        count = len(x)
+        x = torch.cat([self._begin(part) for part in x.split(_TOGETHER)])  # type: ignore[no-untyped-call]
         for first, second, shortcut in self._blocks:
             beside = x if shortcut is None else shortcut(x, relu=False)
             x = second(first(x, relu=True), relu=True, add=beside)
-        pixels = x if x.dim() == 2 else _rows(x)
-        found: Tensor = self._classify(pixels.view(len(x), self._last[0] * self._last[1], -1).mean(dim=1))
+        found: Tensor = self._classify(_rows(x).view(count, self._last, -1).mean(dim=1))
         return found
 
+    def _begin(self, x: Tensor) -> Tensor:
+        x = self._stem(x, relu=True)
+        for pool in self._pool:
+            x = pool(x)
+        return x
 
-def _step(conv: nn.Module, norm: nn.Module, shape: tuple[int, ...]) -> "_Kernel | _Matrix":
+
+def _step(conv: nn.Module, norm: nn.Module, shape: tuple[int, ...], scratch: Scratch) -> "Step":
+    assert isinstance(conv, nn.Conv2d)
+    usual = conv.groups == 1 and conv.dilation == (1, 1) and conv.stride[0] == conv.stride[1] and shape[0] == shape[1]
+    if usual and conv.kernel_size == (1, 1) and conv.padding == (0, 0):
+        return _Pixels(conv, norm, shape)
+    three = usual and conv.kernel_size == (3, 3) and conv.padding == (1, 1)
+    if three and conv.stride == (1, 1) and fits(conv.weight, shape[0]):
+        return _Minimal(conv, norm, shape, scratch)
+    if three and conv.stride == (2, 2) and shape[0] <= _GATHERED and min(conv.weight.shape[:2]) >= LEAST:
+        return _Gathered(conv, norm, shape)
     return _Matrix(conv, norm, shape) if max(shape) <= _SMALL else _Kernel(conv, norm)
 
 
@@ -82,12 +103,13 @@ class _Kernel:
     def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
         ops = torch.ops.mkldnn
         last = "relu" if relu else "none"
+        x = _pictures(x)
         found: Tensor
         if add is None:
             found = ops._convolution_pointwise(x, self._weight, self._bias, *self._how, last, [], "")
         else:
             found = ops._convolution_pointwise.binary(
-                x, add, self._weight, self._bias, *self._how, "add", 1.0, last, [], ""
+                x, _pictures(add), self._weight, self._bias, *self._how, "add", 1.0, last, [], ""
             )
         return found
 
@@ -100,7 +122,8 @@ class _Matrix:
         weight, bias = _folded(conv, norm)
         plan = plan_taps(conv, shape)
         taps = weight.permute(2, 3, 1, 0).flatten(0, 1)  # tap, in, out
-        ins, outs = shape[0] * shape[1], plan.out[0] * plan.out[1]
+        ins = max(one.into + one.count for one in plan.products)  # strides may never reach the last pixels
+        outs = plan.out[0] * plan.out[1]
         matrix = weight.new_zeros(ins, taps.shape[1], outs, taps.shape[2])
         for one in plan.products:
             for k in range(one.count):
@@ -109,12 +132,84 @@ class _Matrix:
         self._bias = bias.repeat(outs)
 
     def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
-        rows = x if x.dim() == 2 else _rows(x)
-        y = torch.addmm(self._bias, rows, self._matrix)
+        y = torch.addmm(self._bias, _rows(x)[:, : len(self._matrix)], self._matrix)
         if add is not None:
-            y += add if add.dim() == 2 else _rows(add)
+            y += _rows(add)
         return y.relu_() if relu else y
 
 
+class _Minimal:
+    """A 3x3 convolution on a small map with fewer multiplications, pixel by pixel."""
+
+    def __init__(self, conv: nn.Conv2d, norm: nn.Module, shape: tuple[int, ...], scratch: Scratch) -> None:
+        self._products = Minimal(*_folded(conv, norm), shape[0], scratch)
+
+    def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
+        return self._products(_pixels(x), relu, None if add is None else _pixels(add))
+
+
+class _Gathered:
+    """A strided convolution on a small map: the pixels that an output pixel sees, beside each other, times a matrix."""
+
+    def __init__(self, conv: nn.Conv2d, norm: nn.Module, shape: tuple[int, ...]) -> None:
+        weight, self._bias = _folded(conv, norm)
+        taps = weight.permute(2, 3, 0, 1).flatten(0, 1)  # tap, out, in
+        plan = plan_taps(conv, shape)
+        sees: list[list[tuple[int, int]]] = [[] for _ in range(plan.out[0] * plan.out[1])]
+        for one in plan.products:
+            for k in range(one.count):
+                sees[one.out_of + k].append((one.into + k, one.tap))
+        self._sees = [[pixel for pixel, _ in pairs] for pairs in sees]
+        self._weights = [torch.cat([taps[tap] for _, tap in pairs], dim=1) for pairs in sees]
+
+    def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
+        x, last = _pixels(x), "relu" if relu and add is None else "none"
+        product = torch.ops.mkldnn._linear_pointwise
+        found = [
+            product(torch.cat([x[pixel] for pixel in pixels], dim=1), weight, self._bias, last, [], "")
+            for pixels, weight in zip(self._sees, self._weights, strict=True)
+        ]
+        return _ended(torch.stack(found), relu and add is not None, add)
+
+
+class _Pixels:
+    """A 1x1 convolution: every pixel, or every other one, by itself."""
+
+    def __init__(self, conv: nn.Conv2d, norm: nn.Module, shape: tuple[int, ...]) -> None:
+        weight, self._bias = _folded(conv, norm)
+        self._weight = weight[:, :, 0, 0].t().contiguous()
+        self._shape, self._stride = shape, conv.stride[0]
+
+    def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
+        x = _pixels(x)
+        some = x.view(*self._shape, *x.shape[1:])[:: self._stride, :: self._stride]
+        y = torch.addmm(self._bias, some.reshape(-1, x.shape[2]), self._weight)
+        return _ended(y.view(-1, x.shape[1], y.shape[1]), relu, add)
+
+
+Step = _Kernel | _Matrix | _Minimal | _Gathered | _Pixels
+
+
+def _ended(y: Tensor, relu: bool, add: Tensor | None) -> Tensor:
+    if add is not None:
+        y += _pixels(add)
+    return y.relu_() if relu else y
+
+
+def _pictures(x: Tensor) -> Tensor:
+    if x.dim() == 4:
+        return x
+    side = round(len(x) ** 0.5)
+    return x.view(side, side, *x.shape[1:]).permute(2, 3, 0, 1).contiguous(memory_format=torch.channels_last)
+
+
+def _pixels(x: Tensor) -> Tensor:
+    if x.dim() == 2:
+        raise ValueError("rows do not say how many pixels they have")
+    return x if x.dim() == 3 else x.permute(2, 3, 0, 1).reshape(-1, len(x), x.shape[1])
+
+
 def _rows(x: Tensor) -> Tensor:
-    return x.permute(0, 2, 3, 1).reshape(len(x), -1)
+    if x.dim() == 2:
+        return x
+    return x.permute(1, 0, 2).flatten(1) if x.dim() == 3 else x.permute(0, 2, 3, 1).flatten(1)
