@@ -18,13 +18,12 @@ from skyfed.faults import FaultSettings
 from skyfed.field import FieldSettings
 from skyfed.flight.problem import FlightSettings
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
+from skyfed.presets import DEFAULT, describe
 from skyfed.sensing import SensingSettings, SensorSettings
 from skyfed.sensing.datasets import DataSettings
 from skyfed.server import ServerSettings
 from skyfed.theory.settings import TheorySettings
 from skyfed.wire.quantise import QuantiseSettings
-
-DEFAULT_PRESET = "quick"
 
 
 class Config(BaseModel):
@@ -96,15 +95,10 @@ class Config(BaseModel):
 
 def presets() -> dict[str, str]:
     """Names of the presets with their one-line descriptions, the default first."""
-    found = {}
-    for entry in resources.files("skyfed.presets").iterdir():
-        if entry.name.endswith(".toml"):
-            first = entry.read_text(encoding="utf-8").splitlines()[0]
-            found[entry.name.removesuffix(".toml")] = first.removeprefix("#").strip()
-    return dict(sorted(found.items(), key=lambda item: (item[0] != DEFAULT_PRESET, item[0])))
+    return describe()
 
 
-def load_config(source: str = DEFAULT_PRESET, overrides: Sequence[str] = ()) -> Config:
+def load_config(source: str = DEFAULT, overrides: Sequence[str] = ()) -> Config:
     """Read a preset or a TOML file, apply overrides "a.b=value" (TOML values), and check everything."""
     tree = _read(source)
     for override in overrides:
