@@ -217,6 +217,26 @@ def resume(
         _end(_train(claimed, config, mission, pictures, plain, folder))
 
 
+@app.command("runs")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="A folder of runs.")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """List the runs in a folder: state and key figures."""
+    from skyfed.report.listing import listing_json, print_listing
+    from skyfed.runs.listing import list_runs as look
+
+    if not folder.is_dir() and folder != Path("runs"):
+        raise BadInputError(f"{folder}: no such folder; allowed: a folder of runs, a sweep, a run")
+    found = look(folder)
+    if as_json:
+        print(listing_json(found))
+    elif found:
+        print_listing(found, folder)
+    else:
+        print(f"{folder}: no runs here; make one with: skyfed run quick")
+
+
 @app.command()
 def evaluate(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
@@ -466,7 +486,7 @@ def _end(failures: list[str]) -> None:
 
 def _finished(folder: Path) -> bool:
     from skyfed.runs.folder import RunFolder
-    from skyfed.runs.recorder import is_done
+    from skyfed.runs.store import is_done
 
     config = RunFolder(folder).read_config()
     return _drawn(folder, config) and all(is_done(folder / name) for name in config.algorithms)

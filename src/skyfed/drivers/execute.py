@@ -38,7 +38,8 @@ def execute(
     folder: RunFolder, config: Config, pictures: Pictures, plan: FleetPlan, workers: int, watcher: Watcher
 ) -> list[str]:
     """Train what is not yet trained; every finished round is kept. Returns a line for each algorithm that diverged."""
-    diverged = []
+    diverged: dict[str, str] = {}
+    folder.note(diverged=None)
     vehicles = Vehicles(config, pictures, plan)
     for part, grown in (("training", vehicles.schedule.train), ("test", vehicles.schedule.test)):
         dry = sum(int(growth.dry.sum()) for growth in grown)
@@ -74,12 +75,13 @@ def execute(
             try:
                 state = run(config, algorithm, driver, recorder, standing.state, standing.first)
             except DivergedError as error:
-                diverged.append(str(error))
+                diverged[algorithm] = str(error)
+                folder.note(diverged=diverged)
                 watcher.say(str(error))
                 continue
             if not recorder.done:  # an earlier start was stopped between its last round and its last file
                 recorder.finish(state)
-    return diverged
+    return list(diverged.values())
 
 
 def quantiser_warning(config: Config, layout: Layout) -> str:

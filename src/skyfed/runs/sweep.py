@@ -10,14 +10,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from skyfed.config import DEFAULT_PRESET, Config, load_config
+from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors
+from skyfed.presets import DEFAULT
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import parse_seeds
 
 _MOST = 10_000  # runs of one sweep
-_OWN = ("sweep.parquet", "figures", "logs", "report.html")  # what a sweep's folder holds beside variants
+_OWN = ("sweep.parquet", "figures", "logs", "report.html", ".lock")  # what a sweep's folder holds beside variants
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9 ,._=+-]{0,80}$"
 Name = Annotated[str, Field(pattern=_NAME)]
 Seeds = Annotated[str, Field(min_length=1)]
@@ -39,7 +40,7 @@ class SweepFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    base: str = DEFAULT_PRESET
+    base: str = DEFAULT
     set: list[str] = []
     seeds: Seeds = "0"
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
