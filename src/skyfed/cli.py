@@ -528,8 +528,8 @@ def _train(
 ) -> list[str]:
     """Plan, train, tabulate, draw; a signal stops after the present round. Returns what diverged."""
     from skyfed.drivers.execute import execute
-    from skyfed.report.live import RunView
     from skyfed.report.tables import print_resources, print_summary
+    from skyfed.report.view import RunView
 
     fleet = _plan(folder, config, mission, plain, _again(place))
     stop.later = True

@@ -12,3 +12,8 @@ def in_ci() -> bool:
 def is_live(plain: bool) -> bool:
     """Tell whether lines on standard error may be drawn over: a terminal that can, no CI, not asked to be plain."""
     return not plain and not in_ci() and os.environ.get("TERM") not in ("dumb", "unknown") and sys.stderr.isatty()
+
+
+def line_every(plain: bool) -> float:
+    """Seconds between two plain lines: a person asked for them, or nobody watches."""
+    return 5.0 if plain and not in_ci() else 30.0
