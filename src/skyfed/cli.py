@@ -436,10 +436,12 @@ def _mission(config: "Config") -> "Mission":
 
 
 def _pictures(config: "Config", plain: bool) -> "Pictures":
-    """Load the pictures and check that they fit the field."""
+    """Load the pictures and check that they fit the field, and that the trackers are here."""
     from skyfed.report.live import reading
     from skyfed.sensing.datasets import load_data
+    from skyfed.track.settings import require_trackers
 
+    require_trackers(config.track)
     with reading(plain) as progress:
         pictures = load_data(config.data, progress)
     if pictures.classes != config.field.classes:
@@ -528,14 +530,18 @@ def _train(
 ) -> list[str]:
     """Plan, train, tabulate, draw; a signal stops after the present round. Returns what diverged."""
     from skyfed.drivers.execute import execute
+    from skyfed.drivers.tracking import Tracking
     from skyfed.report.tables import print_resources, print_summary
     from skyfed.report.view import RunView
 
     fleet = _plan(folder, config, mission, plain, _again(place))
     stop.later = True
     try:
-        with RunView(config.algorithms, config.rounds, plain, stop.check) as view:
-            diverged = execute(folder, config, pictures, fleet, _workers(config.workers), view)
+        with (
+            RunView(config.algorithms, config.rounds, plain, stop.check) as view,
+            Tracking(folder, config, view) as tracking,
+        ):
+            diverged = execute(folder, config, pictures, fleet, _workers(config.workers), tracking)
     except StoppedError:
         print(f"stopped; every finished round is kept; go on with: {_again(place)}", file=sys.stderr)
         raise

@@ -23,6 +23,7 @@ from skyfed.sensing import SensingSettings, SensorSettings
 from skyfed.sensing.datasets import DataSettings
 from skyfed.server import ServerSettings
 from skyfed.theory.settings import TheorySettings
+from skyfed.track.settings import TrackSettings
 from skyfed.wire.quantise import QuantiseSettings
 
 
@@ -60,6 +61,7 @@ class Config(BaseModel):
     cost: CostSettings = CostSettings()
     theory: TheorySettings = TheorySettings()
     faults: FaultSettings = FaultSettings()
+    track: TrackSettings = TrackSettings()
 
     @field_validator("algorithms")
     @classmethod
@@ -151,7 +153,7 @@ def _read(source: str) -> dict[str, Any]:
 
 
 def _resolve_files(tree: dict[str, Any], base: Path) -> None:
-    """Make the paths of field.file and data.name absolute: beside their config, or where the command was given."""
+    """Make the paths of field.file, data.name, track.dir absolute: beside their config, or where the command is."""
 
     def absolute(name: Any) -> Any:
         return str((base / name).resolve()) if isinstance(name, str) and "\0" not in name else name
@@ -162,6 +164,9 @@ def _resolve_files(tree: dict[str, Any], base: Path) -> None:
         field["file"] = absolute(files)
     elif isinstance(field, dict) and isinstance(files, list):
         field["file"] = [absolute(name) for name in files]
+    track = tree.get("track")
+    if isinstance(track, dict) and isinstance(track.get("dir"), str) and track["dir"]:
+        track["dir"] = absolute(str(Path(track["dir"]).expanduser()))
     data = tree.get("data")
     name = data.get("name") if isinstance(data, dict) else None
     if isinstance(data, dict) and isinstance(name, str) and name.startswith("folder:") and len(name) > len("folder:"):

@@ -3,6 +3,8 @@
 import hashlib
 from typing import Protocol
 
+import tomli_w
+
 from skyfed.algorithms import find_recipe
 from skyfed.config import Config
 from skyfed.drivers.inline import InlineDriver
@@ -104,9 +106,9 @@ def quantiser_warning(config: Config, layout: Layout) -> str:
 
 
 def run_identity(config: Config) -> str:
-    """Return what marks a run's own checkpoints: its settings, workers aside."""
-    settings = config.model_copy(update={"workers": 0}).to_toml().encode()
-    return hashlib.sha256(settings).hexdigest()[:16]
+    """Return what marks a run's own checkpoints: its settings, workers and trackers aside."""
+    tree = config.model_copy(update={"workers": 0}).model_dump(mode="json", exclude_none=True, exclude={"track"})
+    return hashlib.sha256(tomli_w.dumps(tree).encode()).hexdigest()[:16]
 
 
 class _Alone(InlineDriver):
