@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from skyfed.flight.fleet import FleetPlan
     from skyfed.mission import Mission
     from skyfed.runs.folder import RunFolder
+    from skyfed.runs.search import Search
     from skyfed.sensing.datasets import Pictures
 
 typer.core.HAS_RICH = False  # typer 0.20 escapes "[default: …]" for rich in plain help too
@@ -264,9 +265,14 @@ def sweep(
     from skyfed.drivers.sweep import run_sweep
     from skyfed.report.live import counting
     from skyfed.report.tables import print_sweep, sweep_rows
+    from skyfed.runs.search import read_search
     from skyfed.runs.store import write_parquet
     from skyfed.runs.sweep import read_sweep, settle
 
+    search = read_search(source)
+    if search is not None:
+        _search(search, out or Path("runs") / source.stem, jobs, plain)
+        return
     planned = read_sweep(source)
     for config in {repr(job.config.data): job.config for job in planned}.values():
         _pictures(config, plain)  # bad or missing data shows here
@@ -289,6 +295,37 @@ def sweep(
     print_sweep(rows, f"{place}: {len(planned)} runs, mean ± standard deviation over seeds")
     print(f"written to {place}: sweep.parquet, a folder a variant with one a seed, logs/")
     _end(failures)
+
+
+def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
+    """Let a sampler choose the runs of a sweep, then say which was best."""
+    from skyfed.drivers.search import require_optuna, run_search
+    from skyfed.report.live import counting
+    from skyfed.report.search import goal_of, print_search
+    from skyfed.runs.trials import Trials
+
+    require_optuna()
+    _pictures(search.jobs({}, "base")[0].config, plain)  # bad or missing data shows here
+    trials = Trials(place, search.about())
+    with counting(f"search {search.path.stem}", max(search.table.trials, len(trials)), "trials", plain) as advance:
+        try:
+            failures = run_search(
+                search, trials, place, jobs, _workers(0), lambda job: goal_of(search, place, job), advance
+            )
+        except StoppedError:
+            print(
+                f"stopped; finished rounds are kept; go on with: skyfed sweep {search.path} --out {place}",
+                file=sys.stderr,
+            )
+            raise
+    for line in [*failures[:3], *([f"and {len(failures) - 3} more, see {place}/logs"] if failures[3:] else [])]:
+        print(line, file=sys.stderr)
+    best = trials.best(search.table.upwards)
+    if best is None:
+        raise SkyfedError(f"{place}: no trial reached the end")
+    print_search(search, trials, f"{place}: {len(trials)} trials, the best first")
+    print(f"written to {place}: best.toml ({best.name}), search.json, a folder a trial")
+    print(f"go on with the best: skyfed run {place}/best.toml")
 
 
 @app.command()
