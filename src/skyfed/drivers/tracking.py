@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 
 from skyfed.config import Config
@@ -35,7 +36,7 @@ class Tracking:
         self._summary: dict[str, float] = {}
         run = Tracked(folder.path, config.track, flat(tree))
         for name in config.track.to:
-            self._safely(name, lambda name=name: self._sinks.update({name: open_sink(name, run, self._ledger)}))  # type: ignore[misc]
+            self._safely(name, partial(self._open_one, name, run))
 
     def __enter__(self) -> "Tracking":
         return self
@@ -58,7 +59,7 @@ class Tracking:
         for name in list(self._sinks):
             if not (over and self._ledger.get(name, algorithm, "whole")):
                 self._open.append(name)
-                self._safely(name, lambda name=name: self._sinks[name].begin(algorithm, points))  # type: ignore[misc]
+                self._safely(name, partial(self._sinks[name].begin, algorithm, points))
         self._watcher.begin(algorithm, first, rows)
 
     def round(self, algorithm: str, row: Row) -> None:
@@ -66,7 +67,7 @@ class Tracking:
         (point,) = self._points([row])
         self._done = row["round"] + 1
         for name in list(self._open):
-            self._safely(name, lambda name=name: self._sinks[name].round(point))  # type: ignore[misc]
+            self._safely(name, partial(self._sinks[name].round, point))
         self._watcher.round(algorithm, row)
 
     def _points(self, rows: list[Row]) -> list[Point]:
@@ -82,10 +83,16 @@ class Tracking:
     def _end(self) -> None:
         whole = self._done == self._rounds
         for name in list(self._open):
-            self._safely(name, lambda name=name: self._sinks[name].end(self._summary, whole))  # type: ignore[misc]
-            if whole and name in self._sinks:
-                self._ledger.put("yes", name, self._algorithm, "whole")
+            self._safely(name, partial(self._end_one, name, whole))
         self._open.clear()
+
+    def _open_one(self, name: Tracker, run: Tracked) -> None:
+        self._sinks[name] = open_sink(name, run, self._ledger)
+
+    def _end_one(self, name: Tracker, whole: bool) -> None:
+        self._sinks[name].end(self._summary, whole)
+        if whole:
+            self._ledger.put("yes", name, self._algorithm, "whole")
 
     def _safely(self, name: Tracker, call: Callable[[], None]) -> None:
         try:
