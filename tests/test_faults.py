@@ -16,9 +16,8 @@ from skyfed.faults import FaultSettings, present
 from skyfed.learning.flat import FlatModel
 from skyfed.learning.models import build_model
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.recorder import is_done
 from skyfed.runs.seeds import claim_seeds, parse_seeds, seed_folders
-from skyfed.runs.store import Row, Table
+from skyfed.runs.store import Row, Table, is_done
 from skyfed.simulate import State, federated_round
 from skyfed.vehicle import Vehicles
 

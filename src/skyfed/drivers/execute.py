@@ -3,6 +3,8 @@
 import hashlib
 from typing import Protocol
 
+import tomli_w
+
 from skyfed.algorithms import find_recipe
 from skyfed.config import Config
 from skyfed.drivers.inline import InlineDriver
@@ -38,7 +40,8 @@ def execute(
     folder: RunFolder, config: Config, pictures: Pictures, plan: FleetPlan, workers: int, watcher: Watcher
 ) -> list[str]:
     """Train what is not yet trained; every finished round is kept. Returns a line for each algorithm that diverged."""
-    diverged = []
+    diverged: dict[str, str] = {}
+    folder.note(diverged=None)
     vehicles = Vehicles(config, pictures, plan)
     for part, grown in (("training", vehicles.schedule.train), ("test", vehicles.schedule.test)):
         dry = sum(int(growth.dry.sum()) for growth in grown)
@@ -74,12 +77,13 @@ def execute(
             try:
                 state = run(config, algorithm, driver, recorder, standing.state, standing.first)
             except DivergedError as error:
-                diverged.append(str(error))
+                diverged[algorithm] = str(error)
+                folder.note(diverged=diverged)
                 watcher.say(str(error))
                 continue
             if not recorder.done:  # an earlier start was stopped between its last round and its last file
                 recorder.finish(state)
-    return diverged
+    return list(diverged.values())
 
 
 def quantiser_warning(config: Config, layout: Layout) -> str:
@@ -102,9 +106,9 @@ def quantiser_warning(config: Config, layout: Layout) -> str:
 
 
 def run_identity(config: Config) -> str:
-    """Return what marks a run's own checkpoints: its settings, workers aside."""
-    settings = config.model_copy(update={"workers": 0}).to_toml().encode()
-    return hashlib.sha256(settings).hexdigest()[:16]
+    """Return what marks a run's own checkpoints: its settings, workers and trackers aside."""
+    tree = config.model_copy(update={"workers": 0}).model_dump(mode="json", exclude_none=True, exclude={"track"})
+    return hashlib.sha256(tomli_w.dumps(tree).encode()).hexdigest()[:16]
 
 
 class _Alone(InlineDriver):

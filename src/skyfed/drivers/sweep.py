@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from skyfed.files import storage_errors, write_whole
-from skyfed.runs.recorder import is_done
+from skyfed.runs.folder import locked
+from skyfed.runs.store import is_done
 from skyfed.runs.sweep import Job
 
 _PAUSE = 0.2  # seconds between two looks at the processes
@@ -17,6 +18,12 @@ Done = Callable[[Job], None]
 
 
 def run_sweep(jobs: list[Job], place: Path, parallel: int, cores: int, done: Done) -> list[str]:
+    """Run the jobs of a sweep in its folder, which nobody else may use; returns one line for each run that failed."""
+    with locked(place):
+        return run_jobs(jobs, place, parallel, cores, done)
+
+
+def run_jobs(jobs: list[Job], place: Path, parallel: int, cores: int, done: Done) -> list[str]:
     """Run what is not finished; returns one line for each run that failed. A signal stops all after their round."""
     waiting = []
     for job in jobs:

@@ -13,6 +13,7 @@ from rich.table import Table
 from skyfed.algorithms import find_recipe
 from skyfed.flight.fleet import FleetPlan, age_of_information
 from skyfed.mission import Mission
+from skyfed.report.terminal import in_ci
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Table as Stored
 from skyfed.runs.sweep import Job
@@ -21,8 +22,8 @@ _WIDTH = 140  # where the output is not a terminal
 
 
 def console() -> Console:
-    """Return a console for standard output that does not squeeze tables into pipes."""
-    return Console(width=None if sys.stdout.isatty() else _WIDTH)
+    """Return a console for standard output that does not squeeze tables into pipes, and is plain text in CI."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH, force_terminal=False if in_ci() else None)
 
 
 def print_flights(fleet: FleetPlan, mission: Mission) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -26,7 +27,6 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: int | None = None
 
     @classmethod
     @contextlib.contextmanager
@@ -42,13 +42,16 @@ class RunFolder:
                 raise BadInputError(
                     f"--out {path}: not empty and not a run; allowed: a new or empty folder, or this run's own"
                 )
-            folder._take_lock()
-        try:
+        with locked(path):
             drop_parts(path)
             folder._settle(config, command)
-            yield folder
-        finally:
-            folder._free_lock()
+            folder.note(failed=None)
+            try:
+                yield folder
+            except Exception as error:
+                with contextlib.suppress(StorageError):  # the disk may be what failed
+                    folder.note(failed=str(error) or type(error).__name__)
+                raise
 
     def read_config(self) -> Config:
         """Read config.toml."""
@@ -69,8 +72,10 @@ class RunFolder:
         return cls(path).read_config()
 
     def refuse_other(self, config: Config) -> None:
-        """Raise if the folder is another config's; the number of workers does not matter."""
-        changed = [line for line in differences(self.read_config(), config) if not line.startswith("workers:")]
+        """Raise if the folder is another config's; workers and trackers, which change no result, do not matter."""
+        changed = [
+            line for line in differences(self.read_config(), config) if not line.startswith(("workers:", "track."))
+        ]
         if changed:
             raise BadInputError(
                 f"--out {self.path}: holds another run ({'; '.join(changed[:3])}); allowed: a new folder"
@@ -100,19 +105,39 @@ class RunFolder:
         if not (self.path / "manifest.json").exists():
             write_whole(self.path / "manifest.json", json.dumps(manifest(config, command), indent=2).encode())
 
-    def _take_lock(self) -> None:
-        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise StorageError(f"{self.path}: in use by another process") from None
-        self._lock = descriptor
 
-    def _free_lock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)  # the kernel frees the lock, as it does when a process is killed
-            self._lock = None
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a folder's lock; raises StorageError if another process has it."""
+    with storage_errors(path):
+        descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        for wait in (0.02, 0.05, 0.1, None):  # somebody may only be asking whether the folder is in use
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if wait is None:
+                    raise StorageError(f"{path}: in use by another process") from None
+                time.sleep(wait)
+        yield
+    finally:
+        os.close(descriptor)  # the kernel frees the lock, as it does when a process is killed
+
+
+def in_use(path: Path) -> bool:
+    """Tell whether a process holds a folder's lock."""
+    try:
+        descriptor = os.open(path / ".lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _ours(name: str) -> bool:

@@ -5,7 +5,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from skyfed.cost import lateness, round_end, waiting
 from skyfed.files import write_whole
 from skyfed.runs.checkpoint import drop_checkpoints, last_checkpoint, pack_model, save_checkpoint
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Row, Table
+from skyfed.runs.store import Row, Table, is_done
 from skyfed.sensing import Schedule
 from skyfed.simulate import Report, State
 from skyfed.theory.estimate import COLUMNS as THEORY
@@ -217,8 +216,3 @@ def _storable(value: Any) -> Any:
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def is_done(path: Path) -> bool:
-    """Tell whether an algorithm's folder holds all that a finished training leaves; the rounds' table comes last."""
-    return all((path / name).exists() for name in ("uplink.parquet", "model.safetensors", "rounds.parquet"))

@@ -25,10 +25,10 @@ class Table:
             file.flush()
             os.fsync(file.fileno())
 
-    def rows(self) -> list[Row]:
-        """Return all rows so far; a last line that was cut off is left out."""
+    def rows(self, columns: list[str] | None = None) -> list[Row]:
+        """Return all rows so far, with these columns at least; a last line that was cut off is left out."""
         if self.parquet.exists():
-            return read_parquet(self.parquet)
+            return read_parquet(self.parquet, columns)
         found = []
         with storage_errors(self._lines):
             lines = self._lines.read_bytes().splitlines() if self._lines.exists() else []
@@ -83,13 +83,18 @@ def _write(path: Path, table: Any) -> None:
     write_whole(path, sink.getvalue().to_pybytes())
 
 
-def read_parquet(path: Path) -> list[Row]:
-    """Read a table written by `finish`."""
+def read_parquet(path: Path, columns: list[str] | None = None) -> list[Row]:
+    """Read a table written by `finish`, whole or only these columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        rows: list[Row] = pq.read_table(path).to_pylist()
+        rows: list[Row] = pq.ParquetFile(path).read(columns).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise BadInputError(f"{path}: not a table ({error})") from None
     return rows
+
+
+def is_done(path: Path) -> bool:
+    """Tell whether an algorithm's folder holds all that a finished training leaves; the rounds' table comes last."""
+    return all((path / name).exists() for name in ("uplink.parquet", "model.safetensors", "rounds.parquet"))

@@ -10,14 +10,17 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from skyfed.config import DEFAULT_PRESET, Config, load_config
+from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors
+from skyfed.presets import DEFAULT
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import parse_seeds
 
 _MOST = 10_000  # runs of one sweep
-_OWN = ("sweep.parquet", "figures", "logs", "report.html")  # what a sweep's folder holds beside variants
+OWN = (  # what a sweep's folder holds beside variants
+    "sweep.parquet", "figures", "logs", "report.html", ".lock", "search.json", "best.toml",
+)  # fmt: skip
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9 ,._=+-]{0,80}$"
 Name = Annotated[str, Field(pattern=_NAME)]
 Seeds = Annotated[str, Field(min_length=1)]
@@ -39,11 +42,12 @@ class SweepFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    base: str = DEFAULT_PRESET
+    base: str = DEFAULT
     set: list[str] = []
     seeds: Seeds = "0"
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
     variant: list[Variant] = []
+    search: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,8 @@ class Job:
     place: Path
 
 
-def read_sweep(path: Path) -> list[Job]:
-    """Read a sweep's file and check every run's config; bad input shows here, before anything is run."""
+def read_file(path: Path) -> SweepFile:
+    """Read a sweep's file as far as its tables go."""
     try:
         tree = tomllib.loads(path.read_bytes().decode("utf-8"))
     except FileNotFoundError:
@@ -70,23 +74,31 @@ def read_sweep(path: Path) -> list[Job]:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise BadInputError(
-            f"{path}: {where}: {first['msg']}; allowed: base, set, seeds, [grid], [[variant]] (name, base, set, seeds)"
+            f"{path}: {where}: {first['msg']}; allowed: base, set, seeds, [grid], [[variant]] (name, base, set, seeds) "
+            "or [search]"
         ) from None
+    if any(line.partition("=")[0].strip() == "seed" for line in found.set):
+        raise BadInputError(f'{path}: seed: allowed: as seeds = "0-2", for all or for a variant')
+    return found
+
+
+def read_sweep(path: Path) -> list[Job]:
+    """Read a sweep's file and check every run's config; bad input shows here, before anything is run."""
+    found = read_file(path)
     try:
         variants = [*_points(found), *found.variant] or [Variant(name="base")]
     except ValidationError:
         raise BadInputError(f"{path}: [grid]: allowed: quoted keys of settings, values that can be named") from None
     names = [variant.name for variant in variants]
-    taken = [name for name in names if name in _OWN]
+    taken = [name for name in names if name in OWN]
     if taken:
-        raise BadInputError(f"{path}: variant {taken[0]!r}: the name is taken; allowed: others than {', '.join(_OWN)}")
-    overrides = [*found.set, *(line for variant in variants for line in variant.set)]
-    if any(line.partition("=")[0].strip() == "seed" for line in overrides):
+        raise BadInputError(f"{path}: variant {taken[0]!r}: the name is taken; allowed: others than {', '.join(OWN)}")
+    if any(line.partition("=")[0].strip() == "seed" for variant in variants for line in variant.set):
         raise BadInputError(f'{path}: seed: allowed: as seeds = "0-2", for all or for a variant')
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise BadInputError(f"{path}: variant {twice!r} is there twice; allowed: names that differ")
-    jobs = [job for variant in variants[: _MOST + 1] for job in _jobs(path, found, variant)]
+    jobs = [job for variant in variants[: _MOST + 1] for job in jobs_of(path, found, variant)]
     if len(jobs) > _MOST:
         raise BadInputError(f"{path}: more than {_MOST} runs")
     return jobs
@@ -114,7 +126,8 @@ def _toml(value: Any) -> str:
     return json.dumps(value, default=str)  # words, numbers and lists of them look the same in both
 
 
-def _jobs(path: Path, found: SweepFile, variant: Variant) -> list[Job]:
+def jobs_of(path: Path, found: SweepFile, variant: Variant) -> list[Job]:
+    """Return the runs of a variant, one a seed."""
     base = variant.base or found.base
     if base.endswith(".toml"):
         base = str((path.parent / base).resolve())
@@ -130,7 +143,7 @@ def settle(place: Path, jobs: list[Job]) -> None:
     with storage_errors(place):
         if place.exists() and not place.is_dir():
             raise BadInputError(f"--out {place}: is a file; allowed: a new or empty folder, or this sweep's own")
-        known = {job.variant for job in jobs} | set(_OWN)
+        known = {job.variant for job in jobs} | set(OWN)
         strangers = sorted(entry.name for entry in place.iterdir() if entry.name not in known) if place.exists() else []
         if strangers:
             raise BadInputError(f"--out {place}: holds {strangers[0]}; allowed: a new folder, or this sweep's own")

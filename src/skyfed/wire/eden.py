@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from scipy.special import xlogy
-from scipy.stats import norm as normal
 
 from skyfed.records import Floats, Ints, Levels, Singles
 
@@ -134,12 +133,16 @@ def _cuts(squares: Floats, variance: float, block: int) -> Singles:
 
 def _kept_and_error(cut: Floats) -> tuple[Floats, Floats]:
     """Return the share of normal entries beyond a cut, and the relative variance if only those are sent."""
+    from scipy.stats import norm as normal  # takes a second to import, and every command reads the settings above
+
     tail = normal.sf(cut)
     return 2 * tail, tail / (2 * normal.pdf(cut) ** 2) - 1
 
 
 def _widest(block: int) -> float:
     """Return the cut beyond which a block has so few entries left that normal tails say little about them."""
+    from scipy.stats import norm as normal
+
     return float(normal.isf(_LEAST / block / 2))
 
 

@@ -1,0 +1,121 @@
+"""Passes a run on to its trackers, and to whoever watches; a tracker that fails is dropped with one line."""
+
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+
+from skyfed.config import Config
+from skyfed.drivers.execute import Watcher
+from skyfed.runs.folder import RunFolder
+from skyfed.runs.store import Row
+from skyfed.track.settings import Tracker
+from skyfed.track.sink import Ledger, Point, Sink, Tracked, flat, scalars
+
+_FIGURES = ("accuracy", "accuracy_full", "loss", "forgetting", "megabytes_sent")  # of the last test, at the end
+_ENVIRONMENT = {
+    "WANDB_ERROR_REPORTING": "false",  # no network that nobody asked for
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # files need no data base; MLflow asks to say so
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # a server that is away must not hold up a run for minutes
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
+
+
+class Tracking:
+    """A watcher that hands every round to the trackers first."""
+
+    def __init__(self, folder: RunFolder, config: Config, watcher: Watcher) -> None:
+        tree = config.model_dump(mode="json", exclude_none=True, exclude={"track", "workers"})
+        self._watcher, self._rounds = watcher, config.rounds
+        self._ledger = Ledger(folder.path)
+        self._sinks: dict[Tracker, Sink] = {}
+        self._algorithm, self._sent, self._done = "", 0, 0
+        self._open: list[Tracker] = []
+        self._summary: dict[str, float] = {}
+        run = Tracked(folder.path, config.track, flat(tree))
+        for name in config.track.to:
+            self._safely(name, partial(self._open_one, name, run))
+
+    def __enter__(self) -> "Tracking":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def say(self, line: str) -> None:
+        """Show a line."""
+        self._watcher.say(line)
+
+    def begin(self, algorithm: str, first: int, rows: list[Row]) -> None:
+        """Open an algorithm in every tracker that does not have it whole."""
+        self._end()
+        self._algorithm, self._sent, self._summary, self._done = algorithm, 0, {}, first
+        points = self._points(rows[:first])
+        over = first == self._rounds
+        for name in list(self._sinks):
+            if not (over and self._ledger.get(name, algorithm, "whole")):
+                self._open.append(name)
+                self._safely(name, partial(self._sinks[name].begin, algorithm, points))
+        self._watcher.begin(algorithm, first, rows)
+
+    def round(self, algorithm: str, row: Row) -> None:
+        """Hand on a finished round; the watcher comes last, since it may stop the run."""
+        (point,) = self._points([row])
+        self._done = row["round"] + 1
+        for name in list(self._open):
+            self._safely(name, partial(self._sinks[name].round, point))
+        self._watcher.round(algorithm, row)
+
+    def _points(self, rows: list[Row]) -> list[Point]:
+        """Turn rows into points; the last ends now, those before by what the later ones took."""
+        later, now, found = sum(row["seconds"] for row in rows), time.time(), []
+        for row in rows:
+            later -= row["seconds"]
+            self._sent += row["wire_bytes"]
+            found.append(Point(row["round"], now - later, scalars(row, self._sent)))
+            self._summary |= {name: value for name, value in found[-1].values.items() if name in _FIGURES}
+        return found
+
+    def _end(self) -> None:
+        whole = self._done == self._rounds
+        for name in list(self._open):
+            self._safely(name, partial(self._end_one, name, whole))
+        self._open.clear()
+
+    def _open_one(self, name: Tracker, run: Tracked) -> None:
+        self._sinks[name] = open_sink(name, run, self._ledger)
+
+    def _end_one(self, name: Tracker, whole: bool) -> None:
+        self._sinks[name].end(self._summary, whole)
+        if whole:
+            self._ledger.put("yes", name, self._algorithm, "whole")
+
+    def _safely(self, name: Tracker, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # whatever a tracker does, the run matters more
+            self._sinks.pop(name, None)
+            self._open = [one for one in self._open if one != name]
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            self._watcher.say(f"{name} failed ({said}); the run goes on without it")
+
+
+def open_sink(name: Tracker, run: Tracked, ledger: Ledger) -> Sink:
+    """Return a tracker; only this one is imported."""
+    for key, value in _ENVIRONMENT.items():
+        os.environ.setdefault(key, value)
+    if name == "tensorboard":
+        from skyfed.track.tensorboard import TensorBoard
+
+        return TensorBoard(run, ledger)
+    if name == "mlflow":
+        from skyfed.track.mlflow import Mlflow
+
+        return Mlflow(run, ledger)
+    from skyfed.track.wandb import WeightsAndBiases
+
+    return WeightsAndBiases(run, ledger)

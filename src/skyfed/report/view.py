@@ -1,0 +1,155 @@
+"""A run while it goes on: a line an algorithm on a terminal, drawn over and over; a line now and then elsewhere."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from skyfed.algorithms import find_recipe
+from skyfed.report.pace import Pace
+from skyfed.report.sparkline import ASCII, BLOCKS, sparkline
+from skyfed.report.terminal import is_live, line_every
+from skyfed.runs.store import Row
+
+_WIDEST = 40  # cells of a curve
+_SPAN = 0.05  # accuracies that differ by less are drawn about level
+
+
+class RunView:
+    """Shows a run: for each algorithm its accuracy as a curve, megabytes and time left; or a line now and then."""
+
+    def __init__(
+        self,
+        algorithms: list[str],
+        rounds: int,
+        plain: bool,
+        stop: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Let `stop` be called after every round; it raises when the run shall end."""
+        self._rounds, self._stop, self._clock, self._every = rounds, stop, clock, line_every(plain)
+        self._titles = {name: find_recipe(name).title[:14] for name in algorithms}
+        self._pace = Pace({name: find_recipe(name).central for name in algorithms}, rounds, clock)
+        self._curves: dict[str, list[float | None]] = {name: [] for name in algorithms}
+        self._bytes = dict.fromkeys(algorithms, 0)
+        self._low, self._high = float("inf"), 0.0  # of all accuracies: one scale for all curves
+        self._now = ""
+        self._begun = self._last = clock()
+        self._lock = threading.RLock()  # the terminal is drawn from a thread of its own
+        self._live = None
+        if is_live(plain):
+            console = Console(stderr=True)
+            blocks = console.encoding.startswith("utf")
+            self._live = Live(console=console, get_renderable=lambda: self.picture(console.width, blocks))
+
+    def __enter__(self) -> "RunView":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def say(self, line: str) -> None:
+        """Show a line."""
+        if self._live:
+            self._live.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=sys.stderr)
+
+    def begin(self, algorithm: str, first: int, rows: list[Row]) -> None:
+        """Announce an algorithm that starts at round `first`."""
+        with self._lock:
+            self._pace.begin(algorithm, first)
+            self._now = algorithm
+            for row in rows[:first]:
+                self._note(algorithm, row)
+        if first and not self._live:
+            print(f"{algorithm}: {first} of {self._rounds} rounds were done before", file=sys.stderr)
+
+    def round(self, algorithm: str, row: Row) -> None:
+        """Show a finished round, then ask whether to stop."""
+        done, now = row["round"] + 1, self._clock()
+        with self._lock:
+            self._note(algorithm, row)
+            self._pace.round(algorithm, done)
+        if not self._live and (done == self._rounds or now - self._last >= self._every):
+            self._last = now
+            where = f"{algorithm}: round {done} of {self._rounds}"
+            left = self._pace.left
+            rest = "" if left is None else f", about {left:.0f} s left in all"
+            print(f"{where}, accuracy {self._accuracy(algorithm)}, {self._sent(algorithm)} sent{rest}", file=sys.stderr)
+        if row["dropped"]:
+            self.say(f"{algorithm}: round {row['round']}: {row['dropped']} upload(s) dropped")
+        self._stop()
+
+    def _note(self, algorithm: str, row: Row) -> None:
+        curve, accuracy = self._curves[algorithm], row["accuracy"]
+        self._bytes[algorithm] += row["wire_bytes"]
+        if accuracy is None:
+            curve.append(curve[-1] if curve else None)  # not tested: what was known
+        else:
+            curve.append(accuracy)
+            self._low, self._high = min(self._low, accuracy), max(self._high, accuracy)
+
+    def _accuracy(self, algorithm: str) -> str:
+        curve = self._curves[algorithm]
+        return f"{100 * curve[-1]:.1f} %" if curve and curve[-1] is not None else "-"
+
+    def _sent(self, algorithm: str) -> str:
+        return f"{self._bytes[algorithm] / 1e6:.1f} MB"
+
+    def picture(self, width: int, blocks: bool) -> Text:
+        """Draw all algorithms, as much of each as a terminal so wide holds; `blocks` if it can show them."""
+        with self._lock:
+            fields = {name: self._fields(name) for name in self._curves}
+            widths = [max(map(len, column)) for column in zip(*fields.values(), strict=True)]
+            while len(widths) > 1 and sum(widths) + 2 * len(widths) > width:
+                widths.pop()  # the last columns matter least
+            room = min(_WIDEST, width - sum(widths) - 2 * len(widths) - 1)
+            lines = []
+            for name, (title, *others) in fields.items():
+                line = Text(f"{title:<{widths[0]}}"[: width - 1], "bold" if name == self._now else "")
+                if room >= 4:
+                    top = max(self._high, self._low + _SPAN)
+                    marks = BLOCKS if blocks else ASCII
+                    drawn = sparkline(self._curves[name], self._rounds, room, self._low, top, marks)
+                    line.append(f"  {drawn}", "cyan").append(("·" if blocks else " ") * (room - len(drawn)), "dim")
+                for wide, text in zip(widths[1:], others, strict=False):
+                    line.append(f"  {text:>{wide}}", "")
+                lines.append(line)
+            lines.append(Text(self._foot(), "dim"))
+        for line in lines:
+            line.truncate(max(1, width - 1))
+        return Text("\n", no_wrap=True).join(lines)
+
+    def _fields(self, name: str) -> list[str]:
+        done = len(self._curves[name])
+        left = self._pace.left_of(name)
+        if done == self._rounds:
+            rest = "done"
+        else:
+            rest = "" if left is None else "ended" if left == 0 else f"{clock_time(left)} left"
+        accuracy = f"{self._accuracy(name):>6}"
+        return [self._titles[name], accuracy, f"{done}/{self._rounds}", self._sent(name), f"{rest:>9}"]
+
+    def _foot(self) -> str:
+        done, total = sum(map(len, self._curves.values())), self._rounds * len(self._curves)
+        left = self._pace.left
+        rest = "measuring the pace" if left is None else f"about {clock_time(left)} left"
+        gone = clock_time(self._clock() - self._begun)
+        return f"{rest}, {gone} gone, {done} of {total} rounds; Ctrl-C stops after this one"
+
+
+def clock_time(seconds: float) -> str:
+    """Return seconds as minutes and seconds, and hours where there are any."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"

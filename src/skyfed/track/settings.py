@@ -1,0 +1,45 @@
+"""Which trackers a run is sent to, and whether they are installed."""
+
+import importlib.util
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from skyfed.errors import BadInputError
+
+Tracker = Literal["tensorboard", "mlflow", "wandb"]
+
+
+class TrackSettings(BaseModel):
+    """Trackers that get every round beside the run's own tables; never changes a result."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    to: list[Tracker] = Field([], description="any of tensorboard, mlflow, wandb; pip install 'skyfed[track]'")
+    project: str = Field("skyfed", min_length=1, description="the experiment in MLflow, the project in W&B")
+    dir: str | None = Field(
+        None, min_length=1, description="one folder for what the trackers of many runs write; a run's own if off"
+    )
+    mlflow_uri: str | None = Field(
+        None, min_length=1, description="an MLflow server or data base; files in the folder if off"
+    )
+    wandb_online: bool = Field(
+        False, description="whether W&B sends while the run goes on; else offline, for wandb sync"
+    )
+
+    @field_validator("to")
+    @classmethod
+    def _each_once(cls, names: list[Tracker]) -> list[Tracker]:
+        if len(set(names)) < len(names):
+            raise ValueError("a tracker is named twice")
+        return names
+
+
+def require_trackers(settings: TrackSettings) -> None:
+    """Raise BadInputError for a tracker that is not installed, before anything is run."""
+    for name in settings.to:
+        found = importlib.util.find_spec(name)
+        if found is None or found.origin is None:  # a folder of that name, as W&B makes them, is no package
+            raise BadInputError(
+                f'track.to: {name} is not installed; allowed: pip install "skyfed[track]", or without it'
+            )

@@ -1,0 +1,101 @@
+"""What a tracker is told: the run, its settings as flat values, a point a round, a summary at the end."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from skyfed.files import write_whole
+from skyfed.track.settings import TrackSettings
+
+Value = bool | int | float | str
+SCALARS = (
+    "accuracy", "accuracy_full", "loss", "train_loss", "forgetting", "eta", "eta_local", "seconds", "wire_bytes",
+    "downlink_bytes", "uploads", "dropped", "train_size", "test_size",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Point:
+    """A round's figures; `time` is when it ended, seconds since 1970."""
+
+    step: int
+    time: float
+    values: dict[str, float]
+
+
+class Sink(Protocol):
+    """A tracker: one run of its own for each algorithm, one after the other."""
+
+    def begin(self, algorithm: str, points: list[Point]) -> None:
+        """Open the algorithm's run, new or again; `points` are the rounds that are done."""
+
+    def round(self, point: Point) -> None:
+        """Add a round."""
+
+    def end(self, summary: dict[str, float], whole: bool) -> None:
+        """Close the algorithm's run; `whole` if it was trained to the end."""
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """A run as trackers see it."""
+
+    folder: Path
+    settings: TrackSettings
+    hparams: dict[str, Value]
+
+    @property
+    def name(self) -> str:
+        """The folder's name, with those above it where it is only a seed's."""
+        parts = self.folder.resolve().parts
+        return " ".join(parts[-3:]).strip("/ ") if parts[-1].startswith("seed-") else parts[-1]
+
+    @property
+    def place(self) -> Path:
+        """Where trackers write."""
+        return Path(self.settings.dir).expanduser() if self.settings.dir else self.folder
+
+
+class Ledger:
+    """Remembers beside a run which tracker's run is which algorithm's, so that a resumed run goes on in them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "track.json"
+        try:
+            known = json.loads(self._path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            known = {}
+        self._known: dict[str, str] = (
+            {key: value for key, value in known.items() if isinstance(value, str)} if isinstance(known, dict) else {}
+        )
+
+    def get(self, *key: str) -> str | None:
+        """Return what is known."""
+        return self._known.get(" ".join(key))
+
+    def put(self, value: str, *key: str) -> None:
+        """Remember; it is on the disk when this returns."""
+        if self.get(*key) != value:
+            self._known[" ".join(key)] = value
+            write_whole(self._path, json.dumps(self._known, indent=2).encode())
+
+
+def scalars(row: dict[str, Any], sent: int) -> dict[str, float]:
+    """Return what trackers show of a round; `sent` counts all bytes up to it."""
+    known = {name: float(row[name]) for name in SCALARS if row.get(name) is not None}
+    return {**known, "megabytes_sent": sent / 1e6}
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Value]:
+    """Return settings as "table.key": value; lists as JSON."""
+    return dict(_leaves(tree.items(), prefix))
+
+
+def _leaves(items: Iterable[tuple[str, Any]], prefix: str) -> Iterator[tuple[str, Value]]:
+    for key, value in items:
+        if isinstance(value, dict):
+            yield from _leaves(value.items(), f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value if isinstance(value, bool | int | float | str) else json.dumps(value)
