@@ -549,7 +549,8 @@ def _draw_flights(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> 
 
 def _draw_training(place: Path, folders: list[Path], algorithms: list[str]) -> None:
     from skyfed.files import storage_errors
-    from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads, read_curves
+    from skyfed.report.courses import read_curves
+    from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads
     from skyfed.report.figures import save
 
     figures = place / "figures"
