@@ -24,7 +24,7 @@ COLUMNS = (
     Column("Accuracy", "%, test set so far", "measured", high=True, central=True),
     Column("Accuracy", "%, whole test set", "measured", high=True, central=True),
     Column("Sent", "MB", "measured", high=False, central=False),
-    Column("Sent, paper’s formula", "MB", "modelled", high=False, central=False),
+    Column("Sent", "MB, paper’s formula", "modelled", high=False, central=False),
     Column("Training", "s", "modelled", high=False, central=False),
     Column("Training", "s", "measured", high=False, central=False),
     Column("Energy", "kJ", "modelled", high=False, central=False),
@@ -33,10 +33,11 @@ COLUMNS = (
 
 @dataclass
 class Cell:
-    """What a cell shows: the mean over seeds with its deviation, its share of the column's largest, whether it is best."""
+    """What a cell shows: mean and deviation over seeds, its share of the column's largest, whether it is best."""
 
     text: str
     value: float | None
+    spread: str = ""
     share: float = 0.0
     best: bool = False
 
@@ -86,7 +87,8 @@ def _cells(found: list[Summary], central: bool) -> list[Cell]:
         if not known or (central and not column.central):
             cells.append(Cell("–", None))
         else:
-            cells.append(Cell(spread(values, 100) if column.central else _figure(known), mean(known)))
+            text, _, apart = (spread(values, 100) if column.central else _figure(known)).partition(" ± ")
+            cells.append(Cell(text, mean(known), apart))
     return cells
 
 
@@ -94,7 +96,7 @@ def _figure(values: list[float]) -> str:
     """Write mean and deviation with three digits, as many decimals in both."""
     middle = mean(values)
     size = abs(middle)
-    decimals = 0 if size >= 100 or size == 0 else 1 if size >= 10 else 2 if size >= 1 else 3 if size >= 0.1 else 4
+    decimals = 0 if size >= 100 or size == 0 else 1 if size >= 10 else 2 if size >= 1 else 3 if size >= 0.01 else 5
     text = f"{middle:,.{decimals}f}"
     return f"{text} ± {stdev(values):,.{decimals}f}" if len(values) > 1 else text
 
@@ -110,7 +112,6 @@ def _mark(lines: list[Line], k: int, high: bool) -> None:
     if len(fit) < 2:
         return
     first = (max if high else min)(fit, key=lambda line: line.cells[k].value or 0.0)
-    shown = first.cells[k].text.split(" ")[0]
-    alike = [line for line in fit if line.cells[k].text.split(" ")[0] == shown]
+    alike = [line for line in fit if line.cells[k].text == first.cells[k].text]
     for line in alike if len(alike) < len(fit) else []:
         line.cells[k].best = True

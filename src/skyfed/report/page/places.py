@@ -41,9 +41,8 @@ class Group:
     @property
     def classes(self) -> list[str]:
         """Names of the classes, or their numbers where none were recorded."""
-        names = self.manifest.get("classes")
-        known = isinstance(names, list) and len(names) == self.config.field.classes
-        return [str(name) for name in names] if known else [str(c) for c in range(self.config.field.classes)]
+        names, count = self.manifest.get("classes"), self.config.field.classes
+        return [str(name) for name in (names if isinstance(names, list) and len(names) == count else range(count))]
 
     def standing(self) -> list[str]:
         """Say what is missing, one line a run; nothing where all is finished."""
@@ -71,7 +70,9 @@ def find_groups(places: Sequence[Path]) -> list[Group]:
             inner = [] if below else sorted((path for path in place.iterdir() if path.is_dir()), key=_natural)
         groups = [(place, below)] if below else [(path, runs) for path in inner if (runs := _runs(path))]
         if not groups:
-            raise BadInputError(f"{place}: no run here (no config.toml); allowed: a run's folder, one of seeds, a sweep's")
+            raise BadInputError(
+                f"{place}: no run here (no config.toml); allowed: a run's folder, one of seeds, a sweep's"
+            )
         for path, runs in groups:
             found.setdefault(path.resolve(), runs)
     names = _short_names(list(found))

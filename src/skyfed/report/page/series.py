@@ -12,7 +12,7 @@ from skyfed.report.courses import Curve, mean_lines, read_curves, shares
 from skyfed.report.page.places import Group
 from skyfed.report.style import algorithm_look
 from skyfed.runs.store import Table
-from skyfed.theory.bound import FORMS, TERMS
+from skyfed.theory.bound import FORMS, TERMS, Form
 
 _AXES = ("rounds", "megabytes", "modelled_seconds", "measured_seconds")
 _MOST_POINTS = 400  # of a line, and columns of a heat map; a screen shows no more
@@ -91,7 +91,7 @@ def bounds(groups: Sequence[Group]) -> list[Json]:
         for folder, config in recorded[:1]:
             for one in diagnoses(folder):
                 whole = all(np.isfinite(bound.total) for bound in one.bounds["corrected"])
-                form = "corrected" if whole else "supplement"
+                form: Form = "corrected" if whole else "supplement"
                 found.append({
                     "run": run,
                     "algorithm": one.algorithm,

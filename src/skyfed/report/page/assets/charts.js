@@ -22,6 +22,17 @@ function layout(x, y, more = {}) {
   };
 }
 
+// A logarithmic axis with ticks written out in full.
+function decades(values) {
+  const known = values.filter((value) => value > 0), low = Math.min(...known) / 1.15, high = Math.max(...known) * 1.15, ticks = [];
+  const steps = high / low < 400 ? [1, 2, 5] : [1];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+    for (const step of steps) { const tick = step * 10 ** power; if (tick >= low && tick <= high) ticks.push(tick); }
+  }
+  const text = ticks.map((tick) => tick.toLocaleString("en", { maximumSignificantDigits: 1 }));
+  return { type: "log", range: [Math.log10(low), Math.log10(high)], tickvals: ticks, ticktext: text };
+}
+
 function drawAccuracy() {
   const central = (line) => data.looks[line.algorithm].central;
   const over = state.axis === "rounds";
@@ -43,7 +54,7 @@ function drawAccuracy() {
     traces.push({
       x, y: y.mean, name: nameOf(line), type: "scatter", mode: "lines+markers",
       line: { color: ink(look.colour), width: 2.2, dash: dashOf(line) },
-      marker: { symbol: look.symbol, color: ink(look.colour), size: x.map((_, k) => (x.length < 9 || k % every === shift ? 7 : 0)), opacity: 1, line: { width: 1, color: tone("card") } },
+      marker: { symbol: look.symbol, color: ink(look.colour), size: x.map((_, k) => (x.length < 9 || k % every === shift ? 8 : 0)), opacity: 1, line: { width: 1, color: tone("card") } },
       hovertemplate: `%{y:.1f} % at ${over ? "round %{x}" : state.axis === "megabytes" ? "%{x:.4g} MB" : "%{x:.4g} s"}`,
     });
   }
@@ -61,7 +72,7 @@ function drawAccuracy() {
   const low = Math.min(top, ...flat.map((level) => level.y0), ...lines.flatMap((line) => line.y[state.measure].low));
   const reach = top - low || 1;
   Plotly.react("accuracy-chart", traces, layout(
-    { title: AXES[state.axis], type: log ? "log" : "linear", rangemode: over ? "normal" : "tozero", dtick: log ? "D2" : undefined },
+    { title: AXES[state.axis], rangemode: over ? "normal" : "tozero", ...(log ? decades(lines.flatMap((line) => line.x[state.axis])) : {}) },
     { title: "Test accuracy (%)", range: [Math.max(0, low - 0.06 * reach), top + 0.09 * reach] },
     { shapes: flat, annotations: labels, hovermode: over ? "x unified" : "closest" },
   ), CONFIG);
@@ -89,7 +100,7 @@ function drawPayload() {
     }
   }
   Plotly.react("payload-chart", traces, layout(
-    { title: "Size of an upload (MB)", type: "log", exponentformat: "none", dtick: "D2" },
+    { title: "Size of an upload (MB)", ...decades(data.payload.flatMap((one) => [one.measured[0], one.measured.at(-1), one.formula[0], one.formula.at(-1)])) },
     { title: "Share of uploads", range: [-0.02, 1.03], tickformat: ".0%" },
   ), CONFIG);
 }
@@ -102,10 +113,9 @@ function drawBound() {
     x: one.rounds, y: values.map((value, k) => Math.max(0, value || 0) / (sums[k] || 1)), customdata: values, name: term, type: "bar",
     marker: { color: ink(data.terms[term]), line: { width: 0 } }, hovertemplate: "%{y:.1%} (%{customdata:.3g})",
   }));
-  const below = { orientation: "h", x: 0, y: -0.24, yanchor: "top", font: { size: 12 } };
   Plotly.react("bound-shares", bars, layout(
-    { title: "Round", dtick: one.rounds.length < 12 ? undefined : null }, { title: `Share of positive terms (${one.form})`, range: [0, 1], tickformat: ".0%" },
-    { barmode: "stack", bargap: 0.12, showlegend: true, legend: below, hovermode: "x unified", paper: 340, margin: { l: 52, r: 10, t: 10, b: 110 } },
+    { title: "Round" }, { title: "Share of positive terms", range: [0, 1], tickformat: ".0%" },
+    { barmode: "stack", bargap: 0.12, hovermode: "x unified", paper: 335 },
   ), CONFIG);
   const strokes = { printed: "2px,3px", supplement: "9px,4px", corrected: "solid" };
   const totals = Object.entries(one.totals).filter(([, values]) => values.some((value) => value > 0)).map(([form, values]) => ({
@@ -115,8 +125,20 @@ function drawBound() {
   totals.push({ x: one.rounds, y: one.measured, name: "gradient, measured", type: "scatter", mode: "lines+markers", line: { color: tone("ink"), width: 2.4 }, marker: { size: 6 }, hovertemplate: "%{y:.3g}" });
   Plotly.react("bound-totals", totals, layout(
     { title: "Round" }, { title: "Squared gradient and its bounds", type: "log", exponentformat: "power", dtick: undefined, nticks: 8 },
-    { showlegend: true, legend: below, hovermode: "x unified", paper: 340, margin: { l: 62, r: 10, t: 10, b: 110 } },
+    { hovermode: "x unified", paper: 335, margin: { l: 62, r: 10, t: 10, b: 46 } },
   ), CONFIG);
+  const terms = at("bound-terms"), forms = at("bound-forms");
+  terms.textContent = forms.textContent = "";
+  for (const bar of bars) {
+    const item = add(terms, "span");
+    add(item, "i", { class: "swatch" }).style.background = bar.marker.color;
+    item.append(bar.name);
+  }
+  for (const line of totals) {
+    const item = add(forms, "span");
+    stroke(item, line.line.dash || "solid", line.line.color);
+    item.append(line.name);
+  }
   at("bound-note").textContent = `Constants measured in the run, seed ${one.seed}; terms computed from them. Left: ${one.form} form`
     + (one.form === "corrected" ? "." : ", since the conditions of the corrected one fail.")
     + ` Largest learning rate the corrected bound allows: ${digits(one.rate)}; the run starts with ${digits(one.eta)}.`;

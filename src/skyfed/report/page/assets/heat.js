@@ -15,6 +15,7 @@ function ageRows(sky, vehicle) {
 }
 
 function drawAge() {
+  if (!window.Plotly) return;
   const sky = data.skies[state.sky], one = state.vehicle >= 0, rows = ageRows(sky, state.vehicle);
   const T = sky.rounds.length, C = sky.classes.length, all = rows.flat();
   const worst = Math.max(1, ...rows.map((row) => Math.max(...row)));

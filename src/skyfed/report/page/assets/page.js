@@ -6,9 +6,7 @@ function redraw(names = drawings) { for (const name of names) if (drawings.inclu
 
 function paintChips() {
   for (const chip of at("algorithms").children) {
-    const look = data.looks[chip.dataset.algorithm], line = chip.querySelector("line");
-    line.setAttribute("stroke", ink(look.colour));
-    if (!many && look.dash !== "solid") line.setAttribute("stroke-dasharray", look.dash.replace(/px/g, ""));
+    chip.querySelector("line").setAttribute("stroke", ink(data.looks[chip.dataset.algorithm].colour));
   }
   for (const swatch of document.querySelectorAll("[data-swatch]")) swatch.style.background = ink(data.looks[swatch.dataset.swatch].colour);
   at("theme").lastElementChild.textContent = dark() ? "Light" : "Dark";
@@ -16,8 +14,7 @@ function paintChips() {
 
 function makeChip(host, text, dash, set, key) {
   const chip = add(host, "button", { type: "button", "aria-pressed": "true" });
-  chip.innerHTML = '<svg viewBox="0 0 30 12" aria-hidden="true"><line x1="1" x2="29" y1="6" y2="6" stroke="currentColor" stroke-width="2.6"/></svg>';
-  if (dash !== "solid") chip.querySelector("line").setAttribute("stroke-dasharray", dash.replace(/px/g, ""));
+  stroke(chip, dash, "currentColor");
   add(chip, "span", {}, text);
   chip.addEventListener("click", () => {
     const on = set.has(key);
@@ -108,11 +105,6 @@ window.addEventListener("beforeprint", () => paper(true));
 window.addEventListener("afterprint", () => paper(false));
 matchMedia("print").addEventListener("change", (event) => paper(event.matches));
 
-// First what is seen first; each chart in a turn of its own, so that the page answers meanwhile.
+// First what needs no Plotly, which is read after this.
 paintChips();
 if (data.skies.length) setSky(0);
-const waiting = [...drawings];
-(function next() {
-  const name = waiting.shift();
-  if (name) { DRAW[name](); setTimeout(next, 0); } else root.dataset.ready = String(Math.round(performance.now()));
-})();

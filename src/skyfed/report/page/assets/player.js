@@ -50,7 +50,7 @@ function showRound() {
   const most = Math.max(1, ...sky.held.map((row) => row[T - 1] || 0), ...sky.held.map((row) => row[t] || 0));
   [...at("vehicles").children].forEach((button, u) => {
     const c = sky.visits[u * T + t], held = sky.held[u][t];
-    button.children[2].textContent = c < 0 ? "in between" : sky.classes[c];
+    button.children[2].textContent = c < 0 ? "in between" : classOf(sky.classes[c]);
     button.children[3].textContent = whole(held);
     button.children[4].style.transform = `scaleX(${(held || 0) / most})`;
   });

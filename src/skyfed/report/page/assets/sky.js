@@ -164,7 +164,7 @@ function drawVehicle(g, sky, u, t, phase, px, scale, weight) {
   g.fillStyle = faint(colour, Math.max(0.35, weight));
   circle(g, x, y, 0.45 * size);
   g.fill();
-  if (weight === 1) text(g, String(u), x + size + 8, y - size - 3, tone("ink"), 700);
+  if (weight === 1) text(g, String(u), x + Math.max(side / 2, size) + 7, y - Math.max(side / 2, size) + 3, tone("ink"), 700);
 }
 
 function drawStation(g, [x, y]) {

@@ -9,7 +9,7 @@ const root = document.documentElement;
 const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 
 // Dark paper needs lighter inks of the same hue.
-const LIGHTER = { "#000000": "#f2f2f2", "#0072B2": "#4aa3df", "#882255": "#d4739f", "#009E73": "#2cc295", "#D55E00": "#f0813a" };
+const LIGHTER = { "#000000": "#f2f2f2", "#0072B2": "#5d8bf4", "#882255": "#d4739f", "#009E73": "#2cc295", "#D55E00": "#f0813a" };
 const ink = (colour) => (dark() && LIGHTER[colour]) || colour;
 const faint = (colour, alpha) => {
   const [r, g, b] = [1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16));
@@ -30,11 +30,20 @@ const shown = (line) => !state.hidden.has(line.algorithm) && !state.hiddenRuns.h
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const nameOf = (line) => plain((many ? `${data.runs[line.run].name}: ` : "") + data.looks[line.algorithm].title);
 const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+const classOf = (name) => (/^\d+$/.test(name) ? `class ${name}` : name);
 const digits = (value) => (value == null ? "–" : value.toLocaleString("en", { maximumSignificantDigits: 4 }));
 
 function unpack(text, Kind) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   return new Kind(bytes.buffer);
+}
+
+// A piece of a line, for legends.
+function stroke(parent, dash, colour) {
+  parent.insertAdjacentHTML("afterbegin", '<svg viewBox="0 0 30 12" aria-hidden="true"><line x1="1" x2="29" y1="6" y2="6" stroke-width="2.6"/></svg>');
+  const line = parent.firstChild.firstChild;
+  line.setAttribute("stroke", colour);
+  if (dash !== "solid") line.setAttribute("stroke-dasharray", dash.replace(/px/g, ""));
 }
 
 function add(parent, tag, about = {}, text = "") {
