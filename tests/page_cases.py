@@ -63,5 +63,10 @@ def _upload(config: Config, k: int, t: int, u: int, rng: np.random.Generator) ->
         "modelled_energy": 12.0 / (1 + k),
         "samples": 90 + 9 * t,
     }
-    sent = {"wire_bytes": int(size), "paper_bits": 30 * size, "fly_joules": 800.0 + 40 * k, "send_joules": 3.0 / (1 + k)}
+    sent = {
+        "wire_bytes": int(size),
+        "paper_bits": 30 * size,
+        "fly_joules": 800.0 + 40 * k,
+        "send_joules": 3.0 / (1 + k),
+    }
     return dict.fromkeys(UPLINK, 0) | {"round": t, "vehicle": u, "dropped": None, "quantised": False} | spent | sent

@@ -243,12 +243,11 @@ def test_it_looks_at_light_and_dark(one: Path, tab: Callable[..., Any]) -> None:
 @in_a_browser
 def test_two_variants_stand_side_by_side(several: Path, tab: Callable[..., Any]) -> None:
     page = tab(several)
-    assert [row.inner_text() for row in page.query_selector_all(".headline .run")] == ["delta=0.25"] * 2 + [
-        "delta=0.5"
-    ] * 2
+    assert [row.inner_text() for row in page.query_selector_all(".headline .group")] == ["delta=0.25", "delta=0.5"]
     assert len(lines(page)) == 8  # a band and a line each
     page.click("#runs button:nth-child(2)")
     assert [line["name"] for line in lines(page) if line["name"]] == ["delta=0.25: AFL", "delta=0.25: 2CEOAFL"]
+    assert [row.is_visible() for row in page.query_selector_all(".headline tbody tr")] == [True] * 3 + [False] * 3
     assert page.inner_text("#settings tbody th") == "prune.delta"
     assert not page.is_visible("#sky")  # the flights are the same: one map
 
@@ -347,7 +346,7 @@ def test_the_papers_page_is_small_and_opens_soon(place: Path, browser: Any) -> N
     size, ready = path.stat().st_size / 1e6, int(page.get_attribute("html", "data-ready")) / 1e3
     print(f"\n{size:.2f} MB; all charts drawn after {ready:.2f} s, {told['TaskDuration']:.2f} s of them computing")
     assert size < 8
-    assert told["TaskDuration"] < 2  # of a thread's own time, which other work on the machine does not lengthen
+    assert told["TaskDuration"] < 4  # of the thread's own time, on any machine; docs/report.md says what was measured
     page.context.close()
 
 

@@ -24,8 +24,12 @@ _BUDGET = 600_000  # values of psi in one page, so that it stays a few megabytes
 
 def skies(groups: Sequence[Group]) -> list[Json]:
     """Return the flights of every group's first seed that is planned; equal ones once, with all their names."""
+    found = _distinct(groups, _BUDGET)
+    return found if len(found) < 2 else _distinct(groups, _BUDGET // len(found))
+
+
+def _distinct(groups: Sequence[Group], budget: int) -> list[Json]:
     found: dict[str, Json] = {}
-    budget = _BUDGET // max(1, len(groups))
     for run, group in enumerate(groups):
         planned = [k for k, folder in enumerate(group.folders) if (folder / "plan.npz").is_file()]
         for k in planned[:1]:

@@ -22,6 +22,7 @@ from skyfed.report.page.series import Json, bounds, class_accuracy, courses, loo
 from skyfed.report.page.sky import skies
 from skyfed.report.style import COLOURS
 
+_PURPLE = "#6F4E9C"  # for black, which dark paper does not show
 _OWN = ("state.js", "charts.js", "heat.js", "sky.js", "player.js", "page.js")
 
 
@@ -53,7 +54,7 @@ def render(groups: Sequence[Group]) -> str:
         "bound": bounds(groups),
         "terms": term_colours(),
         "skies": skies(groups),
-        "colours": [colour for colour in COLOURS if colour != "#000000"],
+        "colours": [_PURPLE if colour == "#000000" else colour for colour in COLOURS],  # of vehicles
     }
     assets = resources.files("skyfed.report.page").joinpath("assets")
 

@@ -59,20 +59,21 @@ function drawAccuracy() {
     });
   }
   const ends = lines.map((line) => line.x[state.axis].at(-1));
+  const far = (ends.length && Math.max(...ends)) || 1;
   const log = !over && ends.length && Math.max(...ends) > FAR_APART * Math.min(...ends);
   const flat = levels.map((line) => ({
     type: "line", xref: "paper", x0: 0, x1: 1, y0: line.y[state.measure].mean.at(-1), y1: line.y[state.measure].mean.at(-1),
     line: { color: ink(data.looks[line.algorithm].colour), width: 1.6, dash: "9px,4px" },
   }));
   const labels = levels.map((line) => ({
-    xref: "paper", x: 1, xanchor: "right", y: line.y[state.measure].mean.at(-1), yanchor: "bottom", showarrow: false,
+    xref: "paper", x: 0.01, xanchor: "left", y: line.y[state.measure].mean.at(-1), yanchor: "bottom", showarrow: false,
     text: `${nameOf(line)} (central), final`, font: { size: 12, color: tone("soft") },
   }));
   const top = Math.max(0, ...flat.map((level) => level.y0), ...lines.flatMap((line) => line.y[state.measure].high));
   const low = Math.min(top, ...flat.map((level) => level.y0), ...lines.flatMap((line) => line.y[state.measure].low));
   const reach = top - low || 1;
   Plotly.react("accuracy-chart", traces, layout(
-    { title: AXES[state.axis], rangemode: over ? "normal" : "tozero", ...(log ? decades(lines.flatMap((line) => line.x[state.axis])) : {}) },
+    { title: AXES[state.axis], range: [over ? -0.015 * far : 0, 1.025 * far], ...(log ? decades(lines.flatMap((line) => line.x[state.axis])) : {}) },
     { title: "Test accuracy (%)", range: [Math.max(0, low - 0.06 * reach), top + 0.09 * reach] },
     { shapes: flat, annotations: labels, hovermode: over ? "x unified" : "closest" },
   ), CONFIG);

@@ -34,16 +34,16 @@ function drawAge() {
   }
   const height = Math.max(240, Math.min(640, 90 + 24 * C));
   at("age-chart").style.height = `${height}px`;
-  const every = Math.ceil(C / 26);
+  const every = Math.ceil(C / 26), half = T > 1 ? (sky.rounds[1] - sky.rounds[0]) / 2 : 0.5;
   Plotly.react("age-chart", traces, layout(
-    { title: "Round", showgrid: false },
+    { title: "Round", showgrid: false, range: [sky.rounds[0] - half, sky.rounds[T - 1] + half] },
     { title: "", showgrid: false, autorange: "reversed", tickvals: sky.classes.map((_, c) => c).filter((c) => c % every === 0), ticktext: sky.classes.map((name) => plain(short(name, 14))).filter((_, c) => c % every === 0) },
     { height },
   ), CONFIG);
   const middle = all.reduce((sum, age) => sum + age, 0) / all.length;
   at("age-title").textContent = one ? `Association and age of information, vehicle ${state.vehicle}` : "Age of information, mean of all vehicles";
   at("age-note").textContent = (one ? "Marks: the class over which the vehicle hovers in a round. Colour: rounds since it last sensed a class. " : "Colour: rounds since a vehicle last sensed a class. Choose a vehicle on the map to see its visits. ")
-    + `Mean age ${middle.toFixed(1)}, worst ${digits(Math.max(...all))} rounds, as planned.`;
+    + `Mean age ${middle.toFixed(1)}, worst ${Math.max(...rows.map((row) => Math.max(...row))).toFixed(one ? 0 : 1)} rounds, as planned.`;
   moveCursor(player.t);
 }
 

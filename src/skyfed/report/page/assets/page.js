@@ -20,7 +20,7 @@ function makeChip(host, text, dash, set, key) {
     const on = set.has(key);
     on ? set.delete(key) : set.add(key);
     chip.setAttribute("aria-pressed", String(on));
-    for (const row of document.querySelectorAll("tr[data-algorithm]")) {
+    for (const row of document.querySelectorAll("tr[data-run]")) {
       row.hidden = state.hidden.has(row.dataset.algorithm) || state.hiddenRuns.has(Number(row.dataset.run));
     }
     redraw(["accuracy", "payload", "classes"]);

@@ -42,6 +42,7 @@ function showRound() {
   const sky = data.skies[state.sky], t = player.t, T = sky.rounds.length, round = sky.rounds[t];
   at("clock").textContent = `Round ${round} of ${sky.rounds[T - 1]}`;
   at("round").setAttribute("aria-valuetext", `round ${round}`);
+  if (!player.playing) at("map").setAttribute("aria-label", `Map of the flights, round ${round}`);
   at("train-size").textContent = whole(sky.train[round]);
   at("test-size").textContent = whole(sky.test[round]);
   const line = document.querySelector("#spark .now"), x = (200 * t) / Math.max(1, T - 1);

@@ -9,7 +9,7 @@ const root = document.documentElement;
 const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 
 // Dark paper needs lighter inks of the same hue.
-const LIGHTER = { "#000000": "#f2f2f2", "#0072B2": "#5d8bf4", "#882255": "#d4739f", "#009E73": "#2cc295", "#D55E00": "#f0813a" };
+const LIGHTER = { "#000000": "#f2f2f2", "#0072B2": "#5d8bf4", "#882255": "#d9486f", "#6F4E9C": "#a98be0", "#009E73": "#2cc295", "#D55E00": "#f0813a" };
 const ink = (colour) => (dark() && LIGHTER[colour]) || colour;
 const faint = (colour, alpha) => {
   const [r, g, b] = [1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16));
