@@ -344,7 +344,9 @@ def test_the_papers_page_is_small_and_opens_soon(place: Path, browser: Any) -> N
     Tab(page).go(path)
     told = {one["name"]: one["value"] for one in spent.send("Performance.getMetrics")["metrics"]}
     size, ready = path.stat().st_size / 1e6, int(page.get_attribute("html", "data-ready")) / 1e3
-    print(f"\n{size:.2f} MB; all charts drawn after {ready:.2f} s, {told['TaskDuration']:.2f} s of them computing")
+    loaded = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") / 1e3
+    print(f"\n{size:.2f} MB; loaded after {loaded:.2f} s, with all charts after {ready:.2f} s", end="; ")
+    print(f"{told['TaskDuration']:.2f} s of computing")
     assert size < 8
     assert told["TaskDuration"] < 4  # of the thread's own time, on any machine; docs/report.md says what was measured
     page.context.close()
@@ -354,7 +356,7 @@ def test_the_papers_page_is_small_and_opens_soon(place: Path, browser: Any) -> N
 
 
 def test_the_page_needs_nothing_from_outside(one: Path) -> None:
-    text = re.sub(r"<script>.*?</script>", "", one.read_text(), flags=re.DOTALL)
+    text = re.sub(r"<script.*?</script>", "", one.read_text(), flags=re.DOTALL)
     assert not re.search(r'(src|href)="(?!#|data:)', text)
     assert "default-src 'none'" in text
 

@@ -75,6 +75,8 @@ def find_groups(places: Sequence[Path]) -> list[Group]:
             )
         for path, runs in groups:
             found.setdefault(path.resolve(), runs)
+    if not found:
+        raise BadInputError("no folder given; allowed: a run's folder, one of seeds, a sweep's")
     names = _short_names(list(found))
     return [
         Group(name, place, runs, [RunFolder(run).read_config() for run in runs])

@@ -61,15 +61,15 @@ def render(groups: Sequence[Group]) -> str:
     def read(name: str) -> str:
         return assets.joinpath(name).read_text(encoding="utf-8")
 
-    # Our own before Plotly, which takes a second to read: table and map stand meanwhile.
-    scripts = ["'use strict';\n" + "".join(map(read, _OWN)), get_plotlyjs(), read("start.js")]
+    plotly, script = get_plotlyjs(), "'use strict';\n" + "".join(map(read, _OWN))
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(read("page.html.j2"))
     return template.render(
         version=__version__,
         style=read("page.css"),
-        scripts=scripts,
-        hashes=[_hash(script) for script in scripts],
+        plotly=plotly,
+        script=script,
+        hashes=[_hash(plotly), _hash(script)],
         data=_inert(data),
         groups=groups,
         many=len(groups) > 1,

@@ -1,5 +1,5 @@
 // The charts of lines: accuracy, payloads, the bound.
-const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d", "zoomIn2d", "zoomOut2d", "pan2d"] };
+const CONFIG = { displaylogo: false, responsive: true, displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, modeBarButtons: [["toImage", "resetScale2d"]] };
 const AXES = {
   rounds: "Round",
   megabytes: "Sent by all vehicles so far, measured (MB)",
@@ -13,6 +13,7 @@ function layout(x, y, more = {}) {
   return {
     font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: tone("ink") },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, dragmode: "zoom",
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: tone("soft"), activecolor: tone("ink") },
     margin: { l: 52, r: 14, t: 10, b: 46 }, hovermode: "closest",
     hoverlabel: { bgcolor: tone("card"), bordercolor: tone("line"), font: { color: tone("ink") }, namelength: -1 },
     width: state.printing ? more.paper || 690 : undefined,

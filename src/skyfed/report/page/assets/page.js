@@ -105,6 +105,13 @@ window.addEventListener("beforeprint", () => paper(true));
 window.addEventListener("afterprint", () => paper(false));
 matchMedia("print").addEventListener("change", (event) => paper(event.matches));
 
-// First what needs no Plotly, which is read after this.
+// First what needs no Plotly: the table, the map. It takes a second to read, so it waits until the page stands.
 paintChips();
 if (data.skies.length) setSky(0);
+window.addEventListener("load", () => setTimeout(() => {
+  const plotly = document.createElement("script");
+  plotly.textContent = at("plotly").textContent;
+  document.head.append(plotly);
+  redraw();
+  root.dataset.ready = String(Math.round(performance.now()));
+}, 0));
