@@ -322,6 +322,22 @@ def test_nothing_sticks_out_or_overlaps(
     compare(tmp_path / "page.png", LOOKS / f"page-{look}.png")
 
 
+@in_a_browser
+def test_after_paper_and_other_widths_the_screen_is_full_again(one: Path, tab: Callable[..., Any]) -> None:
+    page = tab(one, color_scheme="dark")
+    width = "document.querySelector('#accuracy-chart .main-svg').getBoundingClientRect().width"
+    before = page.evaluate(width)
+    page.keyboard.press("ArrowRight")
+    assert page.pdf()[:4] == b"%PDF"
+    assert page.evaluate("document.documentElement.dataset.theme") is None
+    assert page.evaluate(width) == pytest.approx(before, abs=2)
+    assert clock(page) == "Round 1 of 23"
+    page.set_viewport_size({"width": 420, "height": 800})
+    page.wait_for_timeout(600)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    assert 250 < page.evaluate(width) < 400
+
+
 def compare(shot: Path, known: Path) -> None:
     """Compare in squares so coarse that letters do not matter, only where things are and how bright."""
     picture = Image.open(shot).convert("RGB").resize((24, 96), Image.Resampling.BOX)
@@ -406,6 +422,7 @@ def test_places_are_found_named_and_refused(place: Path, several: Path, one: Pat
     assert next(group.name for group in find_groups([one.parent, several.parent, one.parent])) == "one"
     twins = [write_run(place / side / "mine", settings(1, 2, 2, ["afl"])) for side in ("a", "b")]
     assert [group.name for group in find_groups(twins)] == ["a/mine", "b/mine"]
+    assert [group.name for group in find_groups([several.parent / "delta=0.5" / "seed-1"])] == ["delta=0.5/seed-1"]
     (place / "empty").mkdir()
     for wrong in (place / "empty", place / "nowhere", one):
         with pytest.raises(BadInputError):

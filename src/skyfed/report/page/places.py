@@ -100,6 +100,7 @@ def _short_names(places: list[Path]) -> list[str]:
     for place in places:
         parts = place.parts[1:] or ("run",)
         others = [other.parts for other in places if other != place]
-        depth = next((n for n in range(1, len(parts)) if all(o[-n:] != parts[-n:] for o in others)), len(parts))
+        first = 2 if re.fullmatch(r"seed-\d+", parts[-1]) else 1  # a seed alone says little
+        depth = next((n for n in range(first, len(parts)) if all(o[-n:] != parts[-n:] for o in others)), len(parts))
         names.append("/".join(parts[-depth:]))
     return names

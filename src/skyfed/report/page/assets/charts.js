@@ -1,5 +1,5 @@
 // The charts of lines: accuracy, payloads, the bound.
-const CONFIG = { displaylogo: false, responsive: true, displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, modeBarButtons: [["toImage", "resetScale2d"]] };
+const CONFIG = { displaylogo: false, displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, modeBarButtons: [["toImage", "resetScale2d"]] };
 const AXES = {
   rounds: "Round",
   megabytes: "Sent by all vehicles so far, measured (MB)",
@@ -16,12 +16,24 @@ function layout(x, y, more = {}) {
     modebar: { bgcolor: "rgba(0,0,0,0)", color: tone("soft"), activecolor: tone("ink") },
     margin: { l: 52, r: 14, t: 10, b: 46 }, hovermode: "closest",
     hoverlabel: { bgcolor: tone("card"), bordercolor: tone("line"), font: { color: tone("ink") }, namelength: -1 },
-    width: state.printing ? more.paper || 690 : undefined,
     ...more,
     xaxis: { ...axis, ...x, title: { ...axis.title, text: x.title || "" } },
     yaxis: { ...axis, ...y, title: { ...axis.title, text: y.title || "" } },
   };
 }
+
+// Draws at the size its place has now, or will have on paper, where the page is narrower than it knows yet.
+function show(chart, traces, look, config = CONFIG) {
+  const width = state.printing ? (chart.closest(".multiples, .pair") ? 335 : 690) : chart.clientWidth;
+  Plotly.react(chart, traces, { ...look, width, height: chart.clientHeight }, config);
+  fit.observe(chart);
+}
+const fit = new ResizeObserver((places) => {
+  for (const { target } of places) {
+    const wrong = target._fullLayout && Math.abs(target.clientWidth - target._fullLayout.width) > 1;
+    if (wrong && !state.printing) Plotly.relayout(target, { width: target.clientWidth, height: target.clientHeight });
+  }
+});
 
 // A logarithmic axis with ticks written out in full.
 function decades(values) {
@@ -73,11 +85,11 @@ function drawAccuracy() {
   const top = Math.max(0, ...flat.map((level) => level.y0), ...lines.flatMap((line) => line.y[state.measure].high));
   const low = Math.min(top, ...flat.map((level) => level.y0), ...lines.flatMap((line) => line.y[state.measure].low));
   const reach = top - low || 1;
-  Plotly.react("accuracy-chart", traces, layout(
+  show(at("accuracy-chart"), traces, layout(
     { title: AXES[state.axis], range: [over ? -0.015 * far : 0, 1.025 * far], ...(log ? decades(lines.flatMap((line) => line.x[state.axis])) : {}) },
     { title: "Test accuracy (%)", range: [Math.max(0, low - 0.06 * reach), top + 0.09 * reach] },
     { shapes: flat, annotations: labels, hovermode: over ? "x unified" : "closest" },
-  ), CONFIG);
+  ));
   const seeds = Math.max(...data.accuracy.map((line) => line.seeds));
   at("accuracy-note").textContent = [
     state.measure === "accuracy" ? "On the test set, which grows as the vehicles see more; measured." : "On the whole test set; measured.",
@@ -101,10 +113,10 @@ function drawPayload() {
       });
     }
   }
-  Plotly.react("payload-chart", traces, layout(
+  show(at("payload-chart"), traces, layout(
     { title: "Size of an upload (MB)", ...decades(data.payload.flatMap((one) => [one.measured[0], one.measured.at(-1), one.formula[0], one.formula.at(-1)])) },
     { title: "Share of uploads", range: [-0.02, 1.03], tickformat: ".0%" },
-  ), CONFIG);
+  ));
 }
 
 function drawBound() {
@@ -115,20 +127,20 @@ function drawBound() {
     x: one.rounds, y: values.map((value, k) => Math.max(0, value || 0) / (sums[k] || 1)), customdata: values, name: term, type: "bar",
     marker: { color: ink(data.terms[term]), line: { width: 0 } }, hovertemplate: "%{y:.1%} (%{customdata:.3g})",
   }));
-  Plotly.react("bound-shares", bars, layout(
+  show(at("bound-shares"), bars, layout(
     { title: "Round" }, { title: "Share of positive terms", range: [0, 1], tickformat: ".0%" },
-    { barmode: "stack", bargap: 0.12, hovermode: "x unified", paper: 335 },
-  ), CONFIG);
+    { barmode: "stack", bargap: 0.12, hovermode: "x unified" },
+  ));
   const strokes = { printed: "2px,3px", supplement: "9px,4px", corrected: "solid" };
   const totals = Object.entries(one.totals).filter(([, values]) => values.some((value) => value > 0)).map(([form, values]) => ({
     x: one.rounds, y: values.map((value) => (value > 0 ? value : null)), name: one.valid[form] ? form : `${form} (conditions fail)`,
     type: "scatter", mode: "lines+markers", line: { color: tone("soft"), dash: strokes[form], width: 1.8 }, marker: { size: 4 }, hovertemplate: "%{y:.3g}",
   }));
   totals.push({ x: one.rounds, y: one.measured, name: "gradient, measured", type: "scatter", mode: "lines+markers", line: { color: tone("ink"), width: 2.4 }, marker: { size: 6 }, hovertemplate: "%{y:.3g}" });
-  Plotly.react("bound-totals", totals, layout(
+  show(at("bound-totals"), totals, layout(
     { title: "Round" }, { title: "Squared gradient and its bounds", type: "log", exponentformat: "power", dtick: undefined, nticks: 8 },
-    { hovermode: "x unified", paper: 335, margin: { l: 62, r: 10, t: 10, b: 46 } },
-  ), CONFIG);
+    { hovermode: "x unified", margin: { l: 62, r: 10, t: 10, b: 46 } },
+  ));
   const terms = at("bound-terms"), forms = at("bound-forms");
   terms.textContent = forms.textContent = "";
   for (const bar of bars) {

@@ -35,11 +35,10 @@ function drawAge() {
   const height = Math.max(240, Math.min(640, 90 + 24 * C));
   at("age-chart").style.height = `${height}px`;
   const every = Math.ceil(C / 26), half = T > 1 ? (sky.rounds[1] - sky.rounds[0]) / 2 : 0.5;
-  Plotly.react("age-chart", traces, layout(
+  show(at("age-chart"), traces, layout(
     { title: "Round", showgrid: false, range: [sky.rounds[0] - half, sky.rounds[T - 1] + half] },
     { title: "", showgrid: false, autorange: "reversed", tickvals: sky.classes.map((_, c) => c).filter((c) => c % every === 0), ticktext: sky.classes.map((name) => plain(short(name, 14))).filter((_, c) => c % every === 0) },
-    { height },
-  ), CONFIG);
+  ));
   const middle = all.reduce((sum, age) => sum + age, 0) / all.length;
   at("age-title").textContent = one ? `Association and age of information, vehicle ${state.vehicle}` : "Age of information, mean of all vehicles";
   at("age-note").textContent = (one ? "Marks: the class over which the vehicle hovers in a round. Colour: rounds since it last sensed a class. " : "Colour: rounds since a vehicle last sensed a class. Choose a vehicle on the map to see its visits. ")
@@ -64,7 +63,7 @@ function drawClasses() {
   const all = data.classes.filter((one) => one.run === state.classesRun);
   const maps = all.filter((one) => !state.hidden.has(one.algorithm));
   for (const old of [...host.children]) {
-    if (!maps.some((one) => old.dataset.algorithm === one.algorithm)) { Plotly.purge(old.lastChild); old.remove(); }
+    if (!maps.some((one) => old.dataset.algorithm === one.algorithm)) { fit.unobserve(old.lastChild); Plotly.purge(old.lastChild); old.remove(); }
   }
   const top = Math.max(1, ...all.flatMap((one) => one.percent.flat().map((value) => value || 0)));
   const peak = Math.min(100, 10 * Math.ceil(top / 10));
@@ -77,13 +76,13 @@ function drawClasses() {
     }
     if (host.children[k] !== box) host.insertBefore(box, host.children[k]);
     const every = Math.ceil(names.length / 16);
-    Plotly.react(box.lastChild, [{
+    show(box.lastChild, [{
       type: "heatmap", x: one.rounds, y: names.map((_, c) => c), z: one.percent, zmin: 0, zmax: peak, colorscale: VIRIDIS, showscale: false, ygap: 1,
       customdata: names.map((name) => one.rounds.map(() => plain(short(name, 40)))), hovertemplate: "round %{x}, %{customdata}: %{z:.1f} %<extra></extra>",
     }], layout(
       { title: "Round", showgrid: false },
       { showgrid: false, autorange: "reversed", tickvals: names.map((_, c) => c).filter((c) => c % every === 0), ticktext: names.map((name) => plain(short(name, 12))).filter((_, c) => c % every === 0) },
-      { paper: 335, margin: { l: 40, r: 8, t: 6, b: 42 } },
+      { margin: { l: 40, r: 8, t: 6, b: 42 } },
     ), { ...CONFIG, displayModeBar: false });
   });
   const ramp = at("classes-ramp");

@@ -96,6 +96,7 @@ function paper(on) {
   if (state.printing === on) return;
   if (on) { setPaused(); state.theme = root.dataset.theme || ""; root.dataset.theme = "light"; state.round = player.t; }
   state.printing = on;
+  root.toggleAttribute("data-paper", on);
   if (!on) { if (state.theme) root.dataset.theme = state.theme; else delete root.dataset.theme; }
   if (data.skies.length) setRound(on ? Infinity : state.round);
   repaint();

@@ -32,7 +32,7 @@ function drawSky(t, phase) {
   const sky = data.skies[state.sky], canvas = at("map"), box = canvas.getBoundingClientRect();
   const [across, along] = sky.reach, width = Math.max(200, box.width), height = Math.min(width * (along / across), 760);
   const sharp = Math.min(2, window.devicePixelRatio || 1) * (state.printing ? 2 : 1);
-  canvas.style.height = `${height}px`;
+  canvas.style.aspectRatio = `${width} / ${height}`; // paper may make it narrower
   if (canvas.width !== Math.round(width * sharp) || canvas.height !== Math.round(height * sharp)) {
     canvas.width = Math.round(width * sharp);
     canvas.height = Math.round(height * sharp);
