@@ -9,6 +9,7 @@ import numpy as np
 from skyfed.config import Config, load_config
 from skyfed.runs.recorder import ROUNDS, UPLINK
 from skyfed.runs.store import Row, Table
+from skyfed.theory.estimate import COLUMNS as THEORY
 from test_figures import hand_made_fleet
 
 FIVE = ("sgd", "afl", "afl-prune", "afl-quant", "2ceoafl")
@@ -70,3 +71,15 @@ def _upload(config: Config, k: int, t: int, u: int, rng: np.random.Generator) ->
         "send_joules": 3.0 / (1 + k),
     }
     return dict.fromkeys(UPLINK, 0) | {"round": t, "vehicle": u, "dropped": None, "quantised": False} | spent | sent
+
+
+def write_theory(folder: Path, rounds: Sequence[int], vehicles: int) -> None:
+    """Add constants of Theorem 1 as if they had been measured, with rates small enough for its conditions."""
+    one = {"kappa": 2, "eta": 0.001, "eta_local": 0.001, "curvature": 3.0, "secant": 2.0, "norm2": 9.0, "now": 2.0}
+    more = {"kept": 1.9, "after": 1.95, "gradient2": 0.5, "whole_gradient2": 0.6, "mismatch": 0.1}
+    each = {"alpha": 1 / vehicles, "sigma2": 0.4, "phi": 0.01, "epsilon": 0.2, "own2": 0.5, "delta": 0.3, "raw": 0.3}
+    rest = {"q": 2.0, "variance": 1.5, "pruned": 0.2}
+    lists = {name: [value] * vehicles for name, value in (each | rest).items()}
+    rows = [{**one, **more, **lists, "vehicles": list(range(vehicles)), "round": t} for t in rounds]
+    assert rows[0].keys() == THEORY.keys()
+    Table(folder, "theory").append(rows)

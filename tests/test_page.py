@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from page_cases import FIVE, settings, write_run
+from page_cases import FIVE, settings, write_run, write_theory
 from skyfed.errors import BadInputError
 from skyfed.report.page import write_page
 from skyfed.report.page.headline import headline
@@ -287,6 +287,21 @@ def test_a_plan_alone_has_a_map(place: Path, tab: Callable[..., Any]) -> None:
     assert clock(page) == "Round 1 of 19"
     assert page.inner_text("#vehicles button:first-child span") != "–"
     assert "modelled by Eq. 6" in page.inner_text("#sky-note")
+
+
+@in_a_browser
+def test_a_run_that_measured_the_bound_shows_its_terms(place: Path, tab: Callable[..., Any]) -> None:
+    run = write_run(place / "theory", settings(2, 10, 3, ["afl", "2ceoafl"], "theory.every=5"))
+    for name in ("afl", "2ceoafl"):
+        write_theory(run / name, [0, 5], 2)
+    page = tab(write_page([run], run / "report.html"))
+    assert page.input_value("#bound-pick") == "1"  # the paper's own algorithm comes last
+    assert len(lines(page, "bound-shares")) == 6
+    shares = page.evaluate("document.getElementById('bound-shares').data.map((term) => term.y[0])")
+    assert sum(shares) == pytest.approx(1)
+    page.select_option("#bound-pick", "0")
+    assert "corrected form" in page.inner_text("#bound-note")
+    assert [line["name"] for line in lines(page, "bound-totals")][-1] == "gradient, measured"
 
 
 SIZES = {"desktop": (1280, {}), "phone": (380, {}), "dark": (1280, {"color_scheme": "dark"}), "print": (1280, {})}
