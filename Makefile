@@ -8,6 +8,10 @@ OUT    ?= runs/quick
 GET_NPM = command -v npm >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& apt-get update -qq && apt-get install -y -qq npm >/dev/null; }
 
+# the page is tested in a real browser; without one its tests are skipped, and say so
+GET_CHROMIUM = command -v chromium || command -v chromium-browser || command -v google-chrome || { [ "$$(id -u)" = 0 ] \
+	&& command -v apt-get && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; }
+
 .PHONY: run test check lint types layers setup bench-planner fuzz reproduce wheel-check clean
 
 run: $(VENV)/.ready  ## set up, get CIFAR-10, then the main job on preset `quick`
@@ -18,6 +22,7 @@ run: $(VENV)/.ready  ## set up, get CIFAR-10, then the main job on preset `quick
 	  else $(BIN)/skyfed run quick --set data.name=synthetic --out $(OUT)-synthetic; fi
 
 test: check  ## set up, then every check and every test
+	@{ $(GET_CHROMIUM); } >/dev/null 2>&1 || true
 	$(BIN)/pytest -n 2
 
 check: lint types layers

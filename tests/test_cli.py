@@ -219,7 +219,7 @@ def test_words_need_none_of_the_heavy_libraries(arguments):
             main()
         except SystemExit as ended:
             assert not ended.code
-        print([m for m in ("torch", "cvxpy", "flwr", "matplotlib", "sklearn", "highspy") if m in sys.modules])
+        print([m for m in ("torch", "cvxpy", "flwr", "matplotlib", "plotly", "sklearn", "highspy") if m in sys.modules])
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr

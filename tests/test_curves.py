@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 
 from skyfed.algorithms import RECIPES
 from skyfed.report import live
-from skyfed.report.curves import Axis, Curve, Run, draw_accuracy, draw_accuracy_over, draw_payloads, read_curves
+from skyfed.report.courses import Curve, Run, read_curves
+from skyfed.report.curves import Axis, draw_accuracy, draw_accuracy_over, draw_payloads
 from skyfed.report.figures import save
 from skyfed.report.style import algorithm_look
 from skyfed.runs.recorder import ROUNDS, UPLINK

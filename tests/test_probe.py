@@ -14,7 +14,8 @@ from learning_cases import Memory, fleet_plan, pictures, tiny_config
 from skyfed.cli import app
 from skyfed.drivers.inline import InlineDriver
 from skyfed.learning.models import build_model
-from skyfed.learning.probe import Partition, Probe, curvature
+from skyfed.learning.probe import Partition, curvature
+from skyfed.records import Probe
 from skyfed.runs.store import Table
 from skyfed.simulate import State, run
 from skyfed.theory import bound

@@ -138,6 +138,7 @@ def whole(stage: Stage) -> Path:
     out = stage.place / "whole"
     done = stage.run(out)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"report: {out / 'report.html'}"
     return out
 
 
@@ -261,6 +262,7 @@ def test_several_seeds_have_a_folder_each_and_one_mean(stage, whole, tmp_path):
     done = stage.call([*stage.arguments(place), "--seeds", "0-1"])
     assert done.returncode == 0, done.stderr
     assert "2 seeds, mean ± standard deviation" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"report: {place / 'report.html'}"
     assert same_run(place / "seed-0", whole)
     assert table(place / "seed-1" / "afl" / "rounds.parquet") != table(whole / "afl" / "rounds.parquet")
     assert (place / "figures" / "fig3-accuracy.png").exists()

@@ -228,7 +228,9 @@ def run(
         _train_seeds(place, pictures, plain)
         return
     with RunFolder.claim(place, config, sys.argv[1:]) as folder:
-        _end(_train(folder, config, mission, pictures, plain, place))
+        failures = _train(folder, config, mission, pictures, plain, place)
+        _write_report([place], place / "report.html")
+        _end(failures)
 
 
 @app.command()
@@ -247,7 +249,11 @@ def resume(
     if not several and not (folder / "config.toml").is_file():
         raise BadInputError(f"{folder}: not a run's folder (no config.toml)")
     config = RunFolder((several or [folder])[0]).read_config()
-    if _drawn(folder, config) and all(_finished(place) for place in several or [folder]):
+    if (
+        _drawn(folder, config)
+        and (folder / "report.html").exists()
+        and all(_finished(place) for place in several or [folder])
+    ):
         print(f"{folder}: finished; nothing to resume")
         return
     pictures = _pictures(config, plain)
@@ -256,7 +262,9 @@ def resume(
         return
     mission = _mission(config)
     with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
-        _end(_train(claimed, config, mission, pictures, plain, folder))
+        failures = _train(claimed, config, mission, pictures, plain, folder)
+        _write_report([folder], folder / "report.html")
+        _end(failures)
 
 
 @app.command("runs")
@@ -359,6 +367,8 @@ def sweep(
     write_parquet(place / "sweep.parquet", rows)
     print_sweep(rows, f"{place}: {len(planned)} runs, mean ± standard deviation over seeds")
     print(f"written to {place}: sweep.parquet, a folder a variant with one a seed, logs/")
+    if rows:
+        _write_report([place], place / "report.html")
     _end(failures)
 
 
@@ -391,6 +401,21 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
     print_search(search, trials, f"{place}: {len(trials)} trials, the best first")
     print(f"written to {place}: best.toml ({best.name}), search.json, a folder a trial")
     print(f"go on with the best: skyfed run {place}/best.toml")
+
+
+@app.command()
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="Runs, folders of seeds, or folders of runs such as a sweep's."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="The page; DIR/report.html if not given, ./report.html for several."),
+    ] = None,
+) -> None:
+    """Write one interactive page for one run or many side by side; finished or not."""
+    _write_report(folders, out or (folders[0] if len(folders) == 1 else Path()) / "report.html")
 
 
 @app.command()
@@ -646,6 +671,7 @@ def _train_seeds(place: Path, pictures: "Pictures", plain: bool) -> None:
     print_seeds(folders, config.algorithms, f"{place}: {len(folders)} seeds, mean ± standard deviation")
     _draw_training(place, folders, config.algorithms)
     print(f"written to {place}: figures/ over all seeds, one folder a seed")
+    _write_report([place], place / "report.html")
     _end(failures)
 
 
@@ -679,6 +705,12 @@ def _train(
     return diverged
 
 
+def _write_report(places: list[Path], target: Path) -> None:
+    from skyfed.report.page import write_page
+
+    print(f"report: {write_page(places, target)}")
+
+
 def _draw_flights(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:
     from skyfed.files import storage_errors, write_whole
     from skyfed.report.figures import draw_association, draw_map, draw_psi, save
@@ -699,7 +731,8 @@ def _draw_flights(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> 
 
 def _draw_training(place: Path, folders: list[Path], algorithms: list[str]) -> None:
     from skyfed.files import storage_errors
-    from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads, read_curves
+    from skyfed.report.courses import read_curves
+    from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads
     from skyfed.report.figures import save
 
     figures = place / "figures"

@@ -124,10 +124,17 @@ def config_from_tree(tree: dict[str, Any]) -> Config:
         raise BadInputError(f"{next(iter(tree))}: nested too deeply") from None
 
 
+def changed(configs: Sequence[Config]) -> dict[str, list[Any]]:
+    """Keys whose values differ, with every config's value."""
+    leaves = [dict(_leaves(config.model_dump(mode="json"))) for config in configs]
+    keys = dict.fromkeys(key for each in leaves for key in each)
+    found = {key: [each.get(key) for each in leaves] for key in keys}
+    return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
+
+
 def differences(a: Config, b: Config) -> list[str]:
     """Keys whose values differ, as "a.b: 1 -> 2"."""
-    left, right = dict(_leaves(a.model_dump(mode="json"))), dict(_leaves(b.model_dump(mode="json")))
-    return [f"{key}: {left.get(key)} -> {right.get(key)}" for key in left | right if left.get(key) != right.get(key)]
+    return [f"{key}: {left} -> {right}" for key, (left, right) in changed([a, b]).items()]
 
 
 def _read(source: str) -> dict[str, Any]:

@@ -121,3 +121,24 @@ class Update:
     def quantised(self) -> bool:
         """Whether levels are sent instead of values."""
         return isinstance(self.body, Quantised)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One vehicle's loss and gradient in one round.
+
+    gradient   (n,) of f_u(. | D_u^t) at w^t, live entries      now        f_u(w^t | D_u^t)
+    sigma2     variance of a mini-batch's gradient around it    kept       f_u(w^{t+1} | D_u^t)
+    phi        squared gradient shift from D_u^{t-1} at w^t     after      f_u(w^{t+1} | D_u^{t+1})
+    curvature  largest |eigenvalue| of the Hessian found        secant     ||gradient change|| / ||w^{t+1} - w^t||
+    """
+
+    vehicle: int
+    gradient: Singles
+    sigma2: float
+    phi: float
+    now: float
+    kept: float
+    after: float
+    curvature: float
+    secant: float

@@ -18,8 +18,7 @@ from skyfed.errors import DivergedError
 from skyfed.faults import present
 from skyfed.learning.evaluate import Scores, class_accuracy
 from skyfed.learning.flat import Layout
-from skyfed.learning.probe import Probe
-from skyfed.records import Floats, Singles
+from skyfed.records import Floats, Probe, Singles
 from skyfed.sensing import Schedule
 from skyfed.sensing.datasets import Pictures
 from skyfed.sensing.datasets.cache import Bytes

@@ -21,11 +21,11 @@ from skyfed.learning.flat import FlatModel, Layout, usable_device
 from skyfed.learning.infer import Forward, forward_of
 from skyfed.learning.local import Batches, LocalRound, descend, train_locally
 from skyfed.learning.models import build_model, is_known
-from skyfed.learning.probe import Partition, Probe, curvature, losses, spread, sums
+from skyfed.learning.probe import Partition, curvature, losses, spread, sums
 from skyfed.learning.prune import Scope, Scopes, draw_delta
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
 from skyfed.learning.shapes import all_multiplications
-from skyfed.records import Floats, Quantised, Raw, Singles, Update
+from skyfed.records import Floats, Probe, Quantised, Raw, Singles, Update
 from skyfed.rng import stream
 from skyfed.sensing import Flight, Schedule, SensingSettings, SensorSettings, grow
 from skyfed.sensing.datasets import Pictures

@@ -48,7 +48,7 @@ def execute(
         if dry:
             watcher.say(f"pools ran dry: {dry} {part} samples that flights would have brought were no longer there")
     layout = vehicles.layout
-    folder.note(weights=layout.size, live_weights=layout.live_size)
+    folder.note(weights=layout.size, live_weights=layout.live_size, classes=list(pictures.names))
     if layout.live_size < layout.size:
         share = 100 * (1 - layout.live_size / layout.size)
         watcher.say(

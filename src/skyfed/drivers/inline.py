@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from skyfed.learning.evaluate import Scores
-from skyfed.learning.probe import Probe
-from skyfed.records import Singles
+from skyfed.records import Probe, Singles
 from skyfed.simulate import State
 from skyfed.vehicle import Upload, Vehicles, chunks, joined
 

@@ -16,8 +16,7 @@ from skyfed.config import Config, config_from_tree
 from skyfed.cost import Spending
 from skyfed.flight.fleet import load_fleet_plan
 from skyfed.learning.evaluate import Scores
-from skyfed.learning.probe import Probe
-from skyfed.records import Singles
+from skyfed.records import Probe, Singles
 from skyfed.sensing.datasets import load_data
 from skyfed.simulate import State
 from skyfed.vehicle import Upload, Vehicles, chunks, joined

@@ -14,29 +14,8 @@ from torch.nn import functional
 
 from skyfed.learning.flat import FlatModel
 from skyfed.learning.local import Batches
-from skyfed.records import Floats, Ints, Singles
+from skyfed.records import Floats, Ints
 from skyfed.rng import stream
-
-
-@dataclass(frozen=True)
-class Probe:
-    """One vehicle's loss and gradient in one round.
-
-    gradient   (n,) of f_u(. | D_u^t) at w^t, live entries      now        f_u(w^t | D_u^t)
-    sigma2     variance of a mini-batch's gradient around it    kept       f_u(w^{t+1} | D_u^t)
-    phi        squared gradient shift from D_u^{t-1} at w^t     after      f_u(w^{t+1} | D_u^{t+1})
-    curvature  largest |eigenvalue| of the Hessian found        secant     ||gradient change|| / ||w^{t+1} - w^t||
-    """
-
-    vehicle: int
-    gradient: Singles
-    sigma2: float
-    phi: float
-    now: float
-    kept: float
-    after: float
-    curvature: float
-    secant: float
 
 
 class Partition:

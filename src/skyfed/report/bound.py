@@ -19,7 +19,7 @@ from skyfed.runs.store import Table as Stored
 from skyfed.theory.bound import FORMS, TERMS, Form
 from skyfed.theory.diagnose import Diagnosis, diagnose
 
-_SHADES = dict(zip(TERMS, (COLOURS[8], COLOURS[1], COLOURS[4], COLOURS[0], COLOURS[2], COLOURS[3]), strict=True))
+SHADES = dict(zip(TERMS, (COLOURS[8], COLOURS[1], COLOURS[4], COLOURS[0], COLOURS[2], COLOURS[3]), strict=True))
 _STROKES: dict[Form, str] = {"printed": ":", "supplement": "--", "corrected": "-"}
 
 
@@ -113,7 +113,7 @@ def _drawn(one: Diagnosis, rounds: int) -> Figure:
     edge = np.zeros(len(one.rounds))
     width = 0.9 * min(np.diff(one.rounds).min(initial=rounds), rounds)
     for term, share in zip(TERMS, shares, strict=True):
-        upper.bar(one.rounds, share, width, bottom=edge, color=_SHADES[term])
+        upper.bar(one.rounds, share, width, bottom=edge, color=SHADES[term])
         edge = edge + share
     upper.set(ylabel=f"Share of positive\nterms ({form})", ylim=(0, 1))
     lines = []
@@ -137,6 +137,6 @@ def _drawn(one: Diagnosis, rounds: int) -> Figure:
     whole_rounds(lower, rounds)
     lower.set_xlim(one.rounds[0] - 0.6 * width, max(rounds - 0.5, one.rounds[-1] + 0.6 * width))
     lower.set_xticks([tick for tick in lower.get_xticks() if 0 <= tick < rounds])
-    handles: list[Patch | Line2D] = [Patch(color=_SHADES[term], label=term) for term in TERMS]
+    handles: list[Patch | Line2D] = [Patch(color=SHADES[term], label=term) for term in TERMS]
     legend_above(figure, [*handles, *lines], 2)
     return figure

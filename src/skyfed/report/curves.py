@@ -1,10 +1,6 @@
 """Figures of training: accuracy over rounds, over what it cost to get there, and the sizes of the uploads."""
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import reduce
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +12,8 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from skyfed.algorithms import find_recipe
-from skyfed.records import Floats, Ints
+from skyfed.records import Floats
+from skyfed.report.courses import Curve, Line, mean_lines, shares
 from skyfed.report.style import (
     DASHED,
     GRID,
@@ -29,7 +26,6 @@ from skyfed.report.style import (
     marked,
     whole_rounds,
 )
-from skyfed.runs.store import Row, Table
 
 Axis = Literal["megabytes", "modelled_seconds", "measured_seconds"]
 
@@ -41,71 +37,11 @@ _LABELS: dict[Axis, str] = {
 _MEASURED: dict[str, Any] = {"linestyle": "-", "markersize": 3.0, "markeredgewidth": 0.6, "markeredgecolor": None}
 _FORMULA = _MEASURED | {"linestyle": DASHED, "markerfacecolor": "white"}
 _FAR_APART = 20.0  # ratio of two algorithms' costs beyond which only a logarithmic axis shows both
-_MOST_STEPS = 1000  # of an empirical distribution; finer ones look the same
-
-
-@dataclass(frozen=True)
-class Run:
-    """One seed's course at the rounds after which its model was tested, all (n,).
-
-    accuracy, accuracy_full  0..1, on the test set so far and on the whole one
-    megabytes                sent by all vehicles up to and with this round (measured); 0 without vehicles
-    modelled_seconds         up to and with this round: of every round its slowest vehicle (the maximum), since vehicles
-    measured_seconds         work side by side and a round ends with its last upload; 0 without vehicles
-    """
-
-    rounds: Ints
-    accuracy: Floats
-    accuracy_full: Floats
-    megabytes: Floats
-    modelled_seconds: Floats
-    measured_seconds: Floats
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One algorithm: its runs, one a seed, and the bits of every upload of all of them.
-
-    paper_bits  by the paper's formula (modelled)    wire_bits  measured; an upload that was never sent is in neither
-    """
-
-    algorithm: str
-    runs: tuple[Run, ...]
-    paper_bits: Floats
-    wire_bits: Floats
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A curve over some axis, all (n,): means over the seeds, least and best accuracy, per cent."""
-
-    algorithm: str
-    seeds: int
-    x: Floats
-    mean: Floats
-    low: Floats
-    high: Floats
-
-
-def read_curves(folders: list[Path], algorithms: list[str]) -> list[Curve]:
-    """Read the tables of runs that differ in the seed only, finished or not; algorithms without rows are left out."""
-    curves = []
-    for algorithm in algorithms:
-        runs, sent = [], []
-        for folder in folders:
-            if rows := Table(folder / algorithm, "rounds").rows():
-                done = {row["round"] for row in rows}  # of a round that was cut short there are uploads only
-                uplink = [row for row in Table(folder / algorithm, "uplink").rows() if row["round"] in done]
-                runs.append(_course(rows, uplink))
-                sent += [(row["paper_bits"], 8 * row["wire_bytes"]) for row in uplink if row["wire_bytes"]]
-        if runs:
-            curves.append(Curve(algorithm, tuple(runs), *np.array(sent, np.float64).reshape(-1, 2).T))
-    return curves
 
 
 def draw_accuracy(curves: list[Curve]) -> Figure:
     """Draw test accuracy over the rounds: the mean of the seeds and, around it, their least and best (Fig. 3)."""
-    lines = _means(curves, "rounds")
+    lines = mean_lines(curves, "rounds")
     with in_style():
         figure, axes = blank_column("Round $t$", "Test accuracy (%)")
         whole_rounds(axes, 1 + max((int(line.x[-1]) for line in lines), default=0))
@@ -120,8 +56,8 @@ def draw_accuracy_over(curves: list[Curve], axis: Axis) -> Figure:
 
     What is trained without vehicles has neither: its final accuracy is drawn as a level to compare with.
     """
-    lines = [line for line in _means(curves, axis) if not find_recipe(line.algorithm).central and line.x[-1] > 0]
-    genies = [line for line in _means(curves, "rounds") if find_recipe(line.algorithm).central]
+    lines = [line for line in mean_lines(curves, axis) if not find_recipe(line.algorithm).central and line.x[-1] > 0]
+    genies = [line for line in mean_lines(curves, "rounds") if find_recipe(line.algorithm).central]
     ends = [float(line.x[-1]) for line in lines]
     with in_style():
         figure, axes = blank_column(_LABELS[axis], "Test accuracy (%)")
@@ -170,43 +106,7 @@ def draw_law(deltas: Sequence[float], modelled: Sequence[float], measured: dict[
     return figure
 
 
-def _course(rows: list[Row], uplink: list[Row]) -> Run:
-    by_round: dict[int, list[Row]] = defaultdict(list)
-    for row in uplink:
-        by_round[row["round"]].append(row)
-    tested = [k for k, row in enumerate(rows) if row["accuracy"] is not None]
-
-    def told(key: str) -> Floats:
-        return np.array([rows[k][key] for k in tested], np.float64)
-
-    def spent(key: str, of_a_round: Callable[[list[float]], float]) -> Floats:
-        each = [of_a_round([upload[key] for upload in by_round[row["round"]]] or [0.0]) for row in rows]
-        return np.asarray(np.cumsum(each)[tested], np.float64)
-
-    return Run(
-        rounds=np.array([rows[k]["round"] for k in tested], np.int64),
-        accuracy=told("accuracy"),
-        accuracy_full=told("accuracy_full"),
-        megabytes=spent("wire_bytes", sum) / 1e6,
-        modelled_seconds=spent("modelled_seconds", max),
-        measured_seconds=spent("measured_seconds", max),
-    )
-
-
-def _means(curves: list[Curve], axis: str) -> list[_Line]:
-    """Average every curve over its seeds, at the rounds that all of them have tested; without such, it is left out."""
-    lines = []
-    for curve in curves:
-        runs = [run for run in curve.runs if run.rounds.size]
-        if runs and (shared := reduce(np.intersect1d, [run.rounds for run in runs])).size:
-            at = [np.isin(run.rounds, shared) for run in runs]
-            x = np.stack([getattr(run, axis)[here] for run, here in zip(runs, at, strict=True)])
-            y = 100 * np.stack([run.accuracy[here] for run, here in zip(runs, at, strict=True)])
-            lines.append(_Line(curve.algorithm, len(runs), x.mean(0), y.mean(0), y.min(0), y.max(0)))
-    return lines
-
-
-def _draw_lines(axes: Axes, lines: list[_Line], marks: int = 6) -> list[Artist]:
+def _draw_lines(axes: Axes, lines: list[Line], marks: int = 6) -> list[Artist]:
     """Draw lines and bands; returns what the legend shall show."""
     handles: list[Artist] = []
     for k, line in enumerate(lines):
@@ -222,7 +122,7 @@ def _draw_lines(axes: Axes, lines: list[_Line], marks: int = 6) -> list[Artist]:
     return handles
 
 
-def _magnify_end(axes: Axes, lines: list[_Line]) -> None:
+def _magnify_end(axes: Axes, lines: list[Line]) -> None:
     """Show the last fifth of the rounds larger in the lower right, where many were tested and no line passes there."""
     x, low, high = (np.concatenate([getattr(line, name) for line in lines]) for name in ("x", "low", "high"))
     tail = x >= 0.8 * x.max()
@@ -243,10 +143,7 @@ def _magnify_end(axes: Axes, lines: list[_Line]) -> None:
 
 
 def _draw_shares(axes: Axes, sizes: Floats, look: dict[str, Any], shift: float) -> list[Line2D]:
-    steps = min(len(sizes), _MOST_STEPS)
-    share = np.arange(steps + 1) / steps
-    rank = -(-np.arange(steps + 1) * len(sizes) // steps)  # how many uploads make this share, rounded up
-    at = np.sort(sizes)[np.maximum(rank - 1, 0)]
+    at, share = shares(sizes)
     return axes.plot(at, share, drawstyle="steps-post", markevery=marked(share, 3, shift), **look)
 
 

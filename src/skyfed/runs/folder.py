@@ -19,7 +19,7 @@ from skyfed.errors import BadInputError, StorageError
 from skyfed.files import drop_parts, is_part, storage_errors, write_whole
 
 FORMAT = 1  # of the folder; raised when an older version could not read it
-_PACKAGES = ("numpy", "scipy", "highspy", "cvxpy", "scikit-learn", "matplotlib")
+_PACKAGES = ("torch", "numpy", "scipy", "highspy", "cvxpy", "scikit-learn", "matplotlib", "pyarrow")
 
 
 class RunFolder:

@@ -32,6 +32,7 @@ UPLINK = {
     "dropped": "text", "pruned_share": "float", "raw_probability": "float", "quantiser_bound": "float",
     "quantiser_variance": "float", "fly_seconds": "float", "send_seconds": "float", "fly_joules": "float",
     "send_joules": "float", "wait_joules": "float", "rate": "float", "late": "float", "battery_left": "float",
+    "samples": "int",
 }  # fmt: skip
 
 
@@ -190,6 +191,7 @@ class AlgorithmRecorder:
             "wait_joules": wait,
             "rate": spent.rate,
             "late": lateness(cost, spent),
+            "samples": len(self._schedule.train_set(upload.vehicle, report.round)),
         }
         self._used[upload.vehicle] += sum(row[name] for name in JOULES)
         left = max(0.0, cost.battery - self._used[upload.vehicle])

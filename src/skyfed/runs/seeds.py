@@ -31,7 +31,7 @@ def claim_seeds(place: Path, config: Config, seeds: list[int], command: Sequence
     names = [f"seed-{seed}" for seed in seeds]
     with storage_errors(place):
         found = {entry.name for entry in place.iterdir()} if place.is_dir() else set()
-    strangers = found - set(names) - {"figures"}
+    strangers = found - set(names) - {"figures", "report.html"}
     if strangers or (place.exists() and not place.is_dir()):
         what = f"holds {sorted(strangers)[0]}" if strangers else "is a file"
         raise BadInputError(f"--out {place}: {what}; allowed with --seeds: a new or empty folder, or these seeds' own")

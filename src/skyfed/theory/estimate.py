@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-from skyfed.learning.probe import Probe
-from skyfed.records import Bools, Floats, Ints, Singles
+from skyfed.records import Bools, Floats, Ints, Probe, Singles
 from skyfed.theory.bound import Round
 
 Row = dict[str, Any]

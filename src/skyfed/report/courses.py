@@ -1,0 +1,118 @@
+"""The courses of training: accuracy over rounds and over what it cost to get there, and the sizes of the uploads."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+
+from skyfed.records import Floats, Ints
+from skyfed.runs.store import Row, Table
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seed's course at the rounds after which its model was tested, all (n,).
+
+    accuracy, accuracy_full  0..1, on the test set so far and on the whole one
+    megabytes                sent by all vehicles up to and with this round (measured); 0 without vehicles
+    modelled_seconds         up to and with this round: of every round its slowest vehicle (the maximum), since vehicles
+    measured_seconds         work side by side and a round ends with its last upload; 0 without vehicles
+    """
+
+    rounds: Ints
+    accuracy: Floats
+    accuracy_full: Floats
+    megabytes: Floats
+    modelled_seconds: Floats
+    measured_seconds: Floats
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One algorithm: its runs, one a seed, and the bits of every upload of all of them.
+
+    paper_bits  by the paper's formula (modelled)    wire_bits  measured; an upload that was never sent is in neither
+    """
+
+    algorithm: str
+    runs: tuple[Run, ...]
+    paper_bits: Floats
+    wire_bits: Floats
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve over some axis, x, mean, low, high all (n,): means over the seeds, least and best accuracy, per cent."""
+
+    algorithm: str
+    seeds: int
+    x: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+
+
+def read_curves(folders: list[Path], algorithms: list[str]) -> list[Curve]:
+    """Read the tables of runs that differ in the seed only, finished or not; algorithms without rows are left out."""
+    curves = []
+    for algorithm in algorithms:
+        runs, sent = [], []
+        for folder in folders:
+            if rows := Table(folder / algorithm, "rounds").rows():
+                done = {row["round"] for row in rows}  # of a round that was cut short there are uploads only
+                uplink = [row for row in Table(folder / algorithm, "uplink").rows() if row["round"] in done]
+                runs.append(_course(rows, uplink))
+                sent += [(row["paper_bits"], 8 * row["wire_bytes"]) for row in uplink if row["wire_bytes"]]
+        if runs:
+            curves.append(Curve(algorithm, tuple(runs), *np.array(sent, np.float64).reshape(-1, 2).T))
+    return curves
+
+
+def mean_lines(curves: list[Curve], axis: str, measure: str = "accuracy") -> list[Line]:
+    """Average every curve over its seeds, at the rounds that all of them have tested; without such, it is left out.
+
+    axis     "rounds", "megabytes", "modelled_seconds" or "measured_seconds"
+    measure  "accuracy" on the test set so far, or "accuracy_full" on the whole one
+    """
+    lines = []
+    for curve in curves:
+        runs = [run for run in curve.runs if run.rounds.size]
+        if runs and (shared := reduce(np.intersect1d, [run.rounds for run in runs])).size:
+            at = [np.isin(run.rounds, shared) for run in runs]
+            x = np.stack([getattr(run, axis)[here] for run, here in zip(runs, at, strict=True)])
+            y = 100 * np.stack([getattr(run, measure)[here] for run, here in zip(runs, at, strict=True)])
+            lines.append(Line(curve.algorithm, len(runs), x.mean(0), y.mean(0), y.min(0), y.max(0)))
+    return lines
+
+
+def shares(sizes: Floats, most: int = 1000) -> tuple[Floats, Floats]:
+    """Return the empirical distribution of sizes: values, and the share of sizes up to each; at most `most` steps."""
+    steps = min(len(sizes), most)
+    rank = -(-np.arange(steps + 1) * len(sizes) // steps)  # how many make this share, rounded up
+    return np.sort(sizes)[np.maximum(rank - 1, 0)], np.arange(steps + 1) / steps
+
+
+def _course(rows: list[Row], uplink: list[Row]) -> Run:
+    by_round: dict[int, list[Row]] = defaultdict(list)
+    for row in uplink:
+        by_round[row["round"]].append(row)
+    tested = [k for k, row in enumerate(rows) if row["accuracy"] is not None]
+
+    def told(key: str) -> Floats:
+        return np.array([rows[k][key] for k in tested], np.float64)
+
+    def spent(key: str, of_a_round: Callable[[list[float]], float]) -> Floats:
+        each = [of_a_round([upload[key] for upload in by_round[row["round"]]] or [0.0]) for row in rows]
+        return np.asarray(np.cumsum(each)[tested], np.float64)
+
+    return Run(
+        rounds=np.array([rows[k]["round"] for k in tested], np.int64),
+        accuracy=told("accuracy"),
+        accuracy_full=told("accuracy_full"),
+        megabytes=spent("wire_bytes", sum) / 1e6,
+        modelled_seconds=spent("modelled_seconds", max),
+        measured_seconds=spent("measured_seconds", max),
+    )

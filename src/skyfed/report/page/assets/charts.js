@@ -1,0 +1,159 @@
+// The charts of lines: accuracy, payloads, the bound.
+const CONFIG = { displaylogo: false, displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, modeBarButtons: [["toImage", "resetScale2d"]] };
+const AXES = {
+  rounds: "Round",
+  megabytes: "Sent by all vehicles so far, measured (MB)",
+  modelled_seconds: "Training time so far, slowest vehicle of each round, modelled (s)",
+  measured_seconds: "Training time so far, slowest vehicle of each round, measured (s)",
+};
+const FAR_APART = 20; // ratio of two algorithms' costs beyond which only a logarithmic axis shows both
+
+function layout(x, y, more = {}) {
+  const axis = { gridcolor: tone("grid"), zeroline: false, linecolor: tone("line"), tickcolor: tone("line"), automargin: true, title: { standoff: 10 } };
+  return {
+    font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: tone("ink") },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, dragmode: "zoom",
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: tone("soft"), activecolor: tone("ink") },
+    margin: { l: 52, r: 14, t: 10, b: 46 }, hovermode: "closest",
+    hoverlabel: { bgcolor: tone("card"), bordercolor: tone("line"), font: { color: tone("ink") }, namelength: -1 },
+    ...more,
+    xaxis: { ...axis, ...x, title: { ...axis.title, text: x.title || "" } },
+    yaxis: { ...axis, ...y, title: { ...axis.title, text: y.title || "" } },
+  };
+}
+
+// Draws at the size its place has now, or will have on paper, where the page is narrower than it knows yet.
+function show(chart, traces, look, config = CONFIG) {
+  const width = state.printing ? (chart.closest(".multiples, .pair") ? 335 : 690) : chart.clientWidth;
+  Plotly.react(chart, traces, { ...look, width, height: chart.clientHeight }, config);
+  fit.observe(chart);
+}
+const fit = new ResizeObserver((places) => {
+  for (const { target } of places) {
+    const wrong = target._fullLayout && Math.abs(target.clientWidth - target._fullLayout.width) > 1;
+    if (wrong && !state.printing) Plotly.relayout(target, { width: target.clientWidth, height: target.clientHeight });
+  }
+});
+
+// A logarithmic axis with ticks written out in full.
+function decades(values) {
+  const known = values.filter((value) => value > 0), low = Math.min(...known) / 1.15, high = Math.max(...known) * 1.15, ticks = [];
+  const steps = high / low < 400 ? [1, 2, 5] : [1];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+    for (const step of steps) { const tick = step * 10 ** power; if (tick >= low && tick <= high) ticks.push(tick); }
+  }
+  const text = ticks.map((tick) => tick.toLocaleString("en", { maximumSignificantDigits: 1 }));
+  return { type: "log", range: [Math.log10(low), Math.log10(high)], tickvals: ticks, ticktext: text };
+}
+
+function drawAccuracy() {
+  const central = (line) => data.looks[line.algorithm].central;
+  const over = state.axis === "rounds";
+  const lines = data.accuracy.filter((line) => shown(line) && (over || (!central(line) && line.x[state.axis].at(-1) > 0)));
+  const levels = over ? [] : data.accuracy.filter((line) => shown(line) && central(line));
+  const traces = [];
+  for (const line of lines) {
+    const look = data.looks[line.algorithm], x = line.x[state.axis], y = line.y[state.measure];
+    if (line.seeds > 1) {
+      traces.push({
+        x: [...x, ...[...x].reverse()], y: [...y.high, ...[...y.low].reverse()], fill: "toself", hoverinfo: "skip",
+        fillcolor: faint(ink(look.colour), 0.16), line: { width: 0 }, mode: "lines", type: "scatter",
+      });
+    }
+  }
+  for (const line of lines) {
+    const look = data.looks[line.algorithm], x = line.x[state.axis], y = line.y[state.measure];
+    const every = Math.max(1, Math.round(x.length / 8)), shift = Math.floor((every * Object.keys(data.looks).indexOf(line.algorithm)) / 6);
+    traces.push({
+      x, y: y.mean, name: nameOf(line), type: "scatter", mode: "lines+markers",
+      line: { color: ink(look.colour), width: 2.2, dash: dashOf(line) },
+      marker: { symbol: look.symbol, color: ink(look.colour), size: x.map((_, k) => (x.length < 9 || k % every === shift ? 8 : 0)), opacity: 1, line: { width: 1, color: tone("card") } },
+      hovertemplate: `%{y:.1f} % at ${over ? "round %{x}" : state.axis === "megabytes" ? "%{x:.4g} MB" : "%{x:.4g} s"}`,
+    });
+  }
+  const ends = lines.map((line) => line.x[state.axis].at(-1));
+  const far = (ends.length && Math.max(...ends)) || 1;
+  const log = !over && ends.length && Math.max(...ends) > FAR_APART * Math.min(...ends);
+  const flat = levels.map((line) => ({
+    type: "line", xref: "paper", x0: 0, x1: 1, y0: line.y[state.measure].mean.at(-1), y1: line.y[state.measure].mean.at(-1),
+    line: { color: ink(data.looks[line.algorithm].colour), width: 1.6, dash: "9px,4px" },
+  }));
+  const labels = levels.map((line) => ({
+    xref: "paper", x: 0.01, xanchor: "left", y: line.y[state.measure].mean.at(-1), yanchor: "bottom", showarrow: false,
+    text: `${nameOf(line)} (central), final`, font: { size: 12, color: tone("soft") },
+  }));
+  const top = Math.max(0, ...flat.map((level) => level.y0), ...lines.flatMap((line) => line.y[state.measure].high));
+  const low = Math.min(top, ...flat.map((level) => level.y0), ...lines.flatMap((line) => line.y[state.measure].low));
+  const reach = top - low || 1;
+  show(at("accuracy-chart"), traces, layout(
+    { title: AXES[state.axis], range: [over ? -0.015 * far : 0, 1.025 * far], ...(log ? decades(lines.flatMap((line) => line.x[state.axis])) : {}) },
+    { title: "Test accuracy (%)", range: [Math.max(0, low - 0.06 * reach), top + 0.09 * reach] },
+    { shapes: flat, annotations: labels, hovermode: over ? "x unified" : "closest" },
+  ));
+  const seeds = Math.max(...data.accuracy.map((line) => line.seeds));
+  at("accuracy-note").textContent = [
+    state.measure === "accuracy" ? "On the test set, which grows as the vehicles see more; measured." : "On the whole test set; measured.",
+    seeds > 1 ? `Lines: mean over seeds; bands: least to best of up to ${seeds} seeds.` : "",
+    !over && levels.length ? "What is trained centrally sends nothing and has no vehicles: its last accuracy is a level to compare with." : "",
+    many ? "Colours are algorithms, strokes are runs." : "",
+  ].join(" ");
+}
+
+function drawPayload() {
+  const traces = [];
+  for (const one of data.payload.filter(shown)) {
+    for (const [kind, dash] of [["formula", "7px,4px"], ["measured", "solid"]]) {
+      const sizes = one[kind];
+      traces.push({
+        x: sizes, y: sizes.map((_, k) => k / (sizes.length - 1)), type: "scatter", mode: "lines",
+        line: { shape: "hv", color: ink(data.looks[one.algorithm].colour), width: kind === "measured" ? 2.2 : 1.6, dash },
+        name: `${nameOf(one)}, ${kind === "measured" ? "measured" : "paper’s formula"}`,
+        opacity: many ? 1 - 0.5 * (one.run / data.runs.length) : 1,
+        hovertemplate: "%{y:.0%} of uploads have at most %{x:.3g} MB",
+      });
+    }
+  }
+  show(at("payload-chart"), traces, layout(
+    { title: "Size of an upload (MB)", ...decades(data.payload.flatMap((one) => [one.measured[0], one.measured.at(-1), one.formula[0], one.formula.at(-1)])) },
+    { title: "Share of uploads", range: [-0.02, 1.03], tickformat: ".0%" },
+  ));
+}
+
+function drawBound() {
+  const one = data.bound[state.bound];
+  const signed = Object.values(one.terms);
+  const sums = one.rounds.map((_, k) => signed.reduce((sum, values) => sum + Math.max(0, values[k] || 0), 0));
+  const bars = Object.entries(one.terms).map(([term, values]) => ({
+    x: one.rounds, y: values.map((value, k) => Math.max(0, value || 0) / (sums[k] || 1)), customdata: values, name: term, type: "bar",
+    marker: { color: ink(data.terms[term]), line: { width: 0 } }, hovertemplate: "%{y:.1%} (%{customdata:.3g})",
+  }));
+  show(at("bound-shares"), bars, layout(
+    { title: "Round" }, { title: "Share of positive terms", range: [0, 1], tickformat: ".0%" },
+    { barmode: "stack", bargap: 0.12, hovermode: "x unified" },
+  ));
+  const strokes = { printed: "2px,3px", supplement: "9px,4px", corrected: "solid" };
+  const totals = Object.entries(one.totals).filter(([, values]) => values.some((value) => value > 0)).map(([form, values]) => ({
+    x: one.rounds, y: values.map((value) => (value > 0 ? value : null)), name: one.valid[form] ? form : `${form} (conditions fail)`,
+    type: "scatter", mode: "lines+markers", line: { color: tone("soft"), dash: strokes[form], width: 1.8 }, marker: { size: 4 }, hovertemplate: "%{y:.3g}",
+  }));
+  totals.push({ x: one.rounds, y: one.measured, name: "gradient, measured", type: "scatter", mode: "lines+markers", line: { color: tone("ink"), width: 2.4 }, marker: { size: 6 }, hovertemplate: "%{y:.3g}" });
+  show(at("bound-totals"), totals, layout(
+    { title: "Round" }, { title: "Squared gradient and its bounds", type: "log", exponentformat: "power", dtick: undefined, nticks: 8 },
+    { hovermode: "x unified", margin: { l: 62, r: 10, t: 10, b: 46 } },
+  ));
+  const terms = at("bound-terms"), forms = at("bound-forms");
+  terms.textContent = forms.textContent = "";
+  for (const bar of bars) {
+    const item = add(terms, "span");
+    add(item, "i", { class: "swatch" }).style.background = bar.marker.color;
+    item.append(bar.name);
+  }
+  for (const line of totals) {
+    const item = add(forms, "span");
+    stroke(item, line.line.dash || "solid", line.line.color);
+    item.append(line.name);
+  }
+  at("bound-note").textContent = `Constants measured in the run, seed ${one.seed}; terms computed from them. Left: ${one.form} form`
+    + (one.form === "corrected" ? "." : ", since the conditions of the corrected one fail.")
+    + ` Largest learning rate the corrected bound allows: ${digits(one.rate)}; the run starts with ${digits(one.eta)}.`;
+}

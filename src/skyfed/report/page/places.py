@@ -1,0 +1,106 @@
+"""Which runs a page is about: folders of one run, of several seeds, or of many such."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from skyfed.config import Config
+from skyfed.errors import BadInputError
+from skyfed.files import storage_errors
+from skyfed.runs.folder import RunFolder
+from skyfed.runs.seeds import seed_folders
+from skyfed.runs.store import Table
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in the seed only; most often one."""
+
+    name: str
+    place: Path
+    folders: list[Path]
+    configs: list[Config]
+
+    @property
+    def config(self) -> Config:
+        """The first seed's."""
+        return self.configs[0]
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What the first run's manifest says; empty where there is none."""
+        try:
+            found = json.loads((self.folders[0] / "manifest.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes, or their numbers where none were recorded."""
+        names, count = self.manifest.get("classes"), self.config.field.classes
+        return [str(name) for name in (names if isinstance(names, list) and len(names) == count else range(count))]
+
+    def standing(self) -> list[str]:
+        """Say what is missing, one line a run; nothing where all is finished."""
+        lines = []
+        for folder, config in zip(self.folders, self.configs, strict=True):
+            done = {name: len(Table(folder / name, "rounds").rows()) for name in config.algorithms}
+            parts = [
+                f"{name} {f'{rounds} of {config.rounds} rounds' if rounds else 'not begun'}"
+                for name, rounds in done.items()
+                if rounds < config.rounds
+            ]
+            if parts:
+                lines.append(f"{self.name}, seed {config.seed}: {', '.join(parts)}")
+        return lines
+
+
+def find_groups(places: Sequence[Path]) -> list[Group]:
+    """Return the runs at these places, each once: a run, a folder of seeds, or a folder of runs (a sweep's)."""
+    found: dict[Path, list[Path]] = {}
+    for place in places:
+        if not place.is_dir():
+            raise BadInputError(f"{place}: no such folder; allowed: a run's folder, one of seeds, a sweep's")
+        below = _runs(place)
+        with storage_errors(place):
+            inner = [] if below else sorted((path for path in place.iterdir() if path.is_dir()), key=_natural)
+        groups = [(place, below)] if below else [(path, runs) for path in inner if (runs := _runs(path))]
+        if not groups:
+            raise BadInputError(
+                f"{place}: no run here (no config.toml); allowed: a run's folder, one of seeds, a sweep's"
+            )
+        for path, runs in groups:
+            found.setdefault(path.resolve(), runs)
+    if not found:
+        raise BadInputError("no folder given; allowed: a run's folder, one of seeds, a sweep's")
+    names = _short_names(list(found))
+    return [
+        Group(name, place, runs, [RunFolder(run).read_config() for run in runs])
+        for name, (place, runs) in zip(names, found.items(), strict=True)
+    ]
+
+
+def _runs(place: Path) -> list[Path]:
+    return [place] if (place / "config.toml").is_file() else seed_folders(place)
+
+
+def _natural(path: Path) -> list[tuple[int, float, str]]:
+    """Order names as people do: delta=0.5 before delta=0.25 is wrong, run-9 before run-10 is right."""
+    parts = re.findall(r"\d+(?:\.\d+)?|\D+", path.name)
+    return [(0, float(part), "") if part[0].isdigit() else (1, 0.0, part) for part in parts]
+
+
+def _short_names(places: list[Path]) -> list[str]:
+    """Name every place by as many of its last folders as tell it from the others."""
+    names = []
+    for place in places:
+        parts = place.parts[1:] or ("run",)
+        others = [other.parts for other in places if other != place]
+        first = 2 if re.fullmatch(r"seed-\d+", parts[-1]) else 1  # a seed alone says little
+        depth = next((n for n in range(first, len(parts)) if all(o[-n:] != parts[-n:] for o in others)), len(parts))
+        names.append("/".join(parts[-depth:]))
+    return names

@@ -1,0 +1,140 @@
+"""Puts the page together: one file with all it needs inside, and nothing from outside."""
+
+import base64
+import hashlib
+import json
+import shlex
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from plotly.offline import get_plotlyjs
+
+from skyfed import __version__
+from skyfed.config import changed
+from skyfed.errors import BadInputError
+from skyfed.files import storage_errors, write_whole
+from skyfed.report.page.headline import COLUMNS, headline
+from skyfed.report.page.places import Group, find_groups
+from skyfed.report.page.series import Json, bounds, class_accuracy, courses, looks, term_colours
+from skyfed.report.page.sky import skies
+from skyfed.report.style import COLOURS
+
+_PURPLE = "#6F4E9C"  # for black, which dark paper does not show
+_OWN = ("state.js", "charts.js", "heat.js", "sky.js", "player.js", "page.js")
+
+
+def write_page(places: Sequence[Path], target: Path) -> Path:
+    """Write the page of the runs at these places; a run that goes on gives what it has so far."""
+    if target.is_dir():
+        raise BadInputError(f"--out {target}: is a folder; allowed: a file, as report.html")
+    groups = find_groups(places)
+    try:
+        text = render(groups)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:  # tables that hold something else
+        names = ", ".join(str(group.place) for group in groups[:3])
+        raise BadInputError(f"{names}: not a run's tables ({type(error).__name__}: {error})") from None
+    with storage_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(target, text.encode())
+    return target
+
+
+def render(groups: Sequence[Group]) -> str:
+    """Return the page's text."""
+    lines, payloads = courses(groups)
+    data: Json = {
+        "runs": [{"name": group.name, "classes": group.classes, "rounds": group.config.rounds} for group in groups],
+        "looks": looks(groups),
+        "accuracy": lines,
+        "payload": payloads,
+        "classes": class_accuracy(groups),
+        "bound": bounds(groups),
+        "terms": term_colours(),
+        "skies": skies(groups),
+        "colours": [_PURPLE if colour == "#000000" else colour for colour in COLOURS],  # of vehicles
+    }
+    assets = resources.files("skyfed.report.page").joinpath("assets")
+
+    def read(name: str) -> str:
+        return assets.joinpath(name).read_text(encoding="utf-8")
+
+    plotly, script = get_plotlyjs(), "'use strict';\n" + "".join(map(read, _OWN))
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(read("page.html.j2"))
+    return template.render(
+        version=__version__,
+        style=read("page.css"),
+        plotly=plotly,
+        script=script,
+        hashes=[_hash(plotly), _hash(script)],
+        data=_inert(data),
+        groups=groups,
+        many=len(groups) > 1,
+        facts=[_facts(group) for group in groups],
+        unfinished=[line for group in groups for line in group.standing()],
+        columns=COLUMNS,
+        lines=headline(groups),
+        seeds=any(len(group.folders) > 1 for group in groups),
+        differences=_differences(groups),
+        origins=[_origin(group) for group in groups],
+        charts=data,
+    )
+
+
+def _inert(data: Json) -> str:
+    """Write JSON that can stand inside a script element, whatever words are in it."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _hash(script: str) -> str:
+    """Return what lets the browser run this script and no other."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _facts(group: Group) -> list[str]:
+    config = group.config
+    seeds = [each.seed for each in group.configs]
+    return [
+        f"{config.vehicles:,} vehicle{'s' * (config.vehicles > 1)}",
+        f"{config.rounds:,} rounds",
+        f"{config.field.classes:,} classes",
+        config.data.name,
+        config.model.name,
+        f"flights: {config.flight.method}",
+        f"cost model: {config.cost.model}",
+        f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds: {', '.join(map(str, seeds[:12]))}"
+        + (" …" if len(seeds) > 12 else ""),
+    ]  # fmt: skip
+
+
+def _differences(groups: Sequence[Group]) -> dict[str, list[str]]:
+    """Return the settings that differ between groups, the seed and what changes no result aside."""
+    found = changed([group.config for group in groups])
+    return {key: [_shown(value) for value in values] for key, values in found.items() if key not in ("seed", "workers")}
+
+
+def _shown(value: Any) -> str:
+    text = "off" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) < 200 else text[:197] + "…"
+
+
+def _origin(group: Group) -> Json:
+    told = group.manifest
+    command = told.get("command")
+    packages = told.get("packages")
+    return {
+        "name": group.name,
+        "command": shlex.join(map(str, command)) if isinstance(command, list) else "not recorded",
+        "again": f"skyfed run {shlex.quote(str(group.folders[0] / 'config.toml'))} --out again",
+        "facts": {
+            key: str(told[key])
+            for key in ("skyfed", "python", "system", "cpu", "cores", "seed", "started", "weights", "live_weights")
+            if told.get(key) is not None
+        },
+        "packages": {str(k): str(v) for k, v in packages.items()} if isinstance(packages, dict) else {},
+        "config": group.config.to_toml(),
+    }

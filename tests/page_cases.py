@@ -1,0 +1,85 @@
+"""Runs for the page, written without training: what matters there is the tables' form, not where they come from."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from skyfed.config import Config, load_config
+from skyfed.runs.recorder import ROUNDS, UPLINK
+from skyfed.runs.store import Row, Table
+from skyfed.theory.estimate import COLUMNS as THEORY
+from test_figures import hand_made_fleet
+
+FIVE = ("sgd", "afl", "afl-prune", "afl-quant", "2ceoafl")
+
+
+def settings(vehicles: int, rounds: int, classes: int, algorithms: Sequence[str] = FIVE, *more: str) -> Config:
+    sizes = [f"vehicles={vehicles}", f"rounds={rounds}", f"field.classes={classes}", "eval_every=1"]
+    return load_config("smoke", [*sizes, f"algorithms={json.dumps(list(algorithms))}", *more])
+
+
+def write_run(
+    folder: Path, config: Config, done: int | None = None, names: Sequence[str] | None = None, planned: bool = True
+) -> Path:
+    """Write a run whose first `done` rounds are there; all where none is given."""
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(config.to_toml())
+    about = {"skyfed": "0.1.0", "command": ["skyfed", "run", "my config.toml"], "packages": {"numpy": "2.4.6"}}
+    (folder / "manifest.json").write_text(json.dumps(about | ({"classes": list(names)} if names else {})))
+    if planned:
+        fleet = hand_made_fleet(config.vehicles, config.field.classes, config.rounds)
+        (folder / "plan.npz").write_bytes(fleet.to_bytes())
+    for k, name in enumerate(config.algorithms):
+        write_tables(folder / name, config, k, done)
+    return folder
+
+
+def write_tables(folder: Path, config: Config, k: int, done: int | None) -> None:
+    """Write an algorithm's tables: curves that rise, each its own; bytes that shrink with k."""
+    folder.mkdir()
+    rng = np.random.default_rng([config.seed, k])
+    uplink, rounds = Table(folder, "uplink"), Table(folder, "rounds")
+    for t in range(config.rounds if done is None else done):
+        if folder.name != "sgd":
+            uplink.append([_upload(config, k, t, u, rng) for u in range(config.vehicles)])
+        level = 0.9 * (1 - np.exp(-(t + 1) / (0.2 * config.rounds + k))) + rng.normal(0, 0.004)
+        classes = np.clip(level + rng.normal(0, 0.08, config.field.classes), 0, 1)
+        told = {"accuracy": level, "accuracy_full": level - 0.01, "forgetting": 0.01, "seconds": 1.5}
+        sizes = {"train_size": 400 + 30 * t, "test_size": 100 + 5 * t, "uploads": config.vehicles, "dropped": 0}
+        row: Row = dict.fromkeys(ROUNDS, 0)
+        rounds.append([row | {"round": t} | told | sizes | {"accuracy_class": classes.tolist()}])
+    if done is None:
+        uplink.finish(UPLINK)
+        (folder / "model.safetensors").write_bytes(b"")
+        rounds.finish(ROUNDS)
+
+
+def _upload(config: Config, k: int, t: int, u: int, rng: np.random.Generator) -> Row:
+    size = 1e6 / (1 + k) * rng.uniform(0.7, 1.1)
+    spent = {
+        "modelled_seconds": 2.0 / (1 + k),
+        "measured_seconds": 2.5 + 0.1 * k,
+        "modelled_energy": 12.0 / (1 + k),
+        "samples": 90 + 9 * t,
+    }
+    sent = {
+        "wire_bytes": int(size),
+        "paper_bits": 30 * size,
+        "fly_joules": 800.0 + 40 * k,
+        "send_joules": 3.0 / (1 + k),
+    }
+    return dict.fromkeys(UPLINK, 0) | {"round": t, "vehicle": u, "dropped": None, "quantised": False} | spent | sent
+
+
+def write_theory(folder: Path, rounds: Sequence[int], vehicles: int) -> None:
+    """Add constants of Theorem 1 as if they had been measured, with rates small enough for its conditions."""
+    one = {"kappa": 2, "eta": 0.001, "eta_local": 0.001, "curvature": 3.0, "secant": 2.0, "norm2": 9.0, "now": 2.0}
+    more = {"kept": 1.9, "after": 1.95, "gradient2": 0.5, "whole_gradient2": 0.6, "mismatch": 0.1}
+    each = {"alpha": 1 / vehicles, "sigma2": 0.4, "phi": 0.01, "epsilon": 0.2, "own2": 0.5, "delta": 0.3, "raw": 0.3}
+    rest = {"q": 2.0, "variance": 1.5, "pruned": 0.2}
+    lists = {name: [value] * vehicles for name, value in (each | rest).items()}
+    rows = [{**one, **more, **lists, "vehicles": list(range(vehicles)), "round": t} for t in rounds]
+    assert rows[0].keys() == THEORY.keys()
+    Table(folder, "theory").append(rows)
