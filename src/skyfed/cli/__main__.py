@@ -1,0 +1,5 @@
+"""python -m skyfed.cli."""
+
+from skyfed.cli import main
+
+main()

@@ -1,0 +1,80 @@
+"""The program, its groups of verbs, and the options that verbs share."""
+
+import glob
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+import typer.core
+
+typer.core.HAS_RICH = False  # typer 0.20 escapes "[default: …]" for rich in plain help too
+
+_ORDER = ["presets", "plan", "run", "resume", "runs", "evaluate", "report", "bound", "sweep", "data", "bench"]
+
+
+class _Verbs(typer.core.TyperGroup):
+    """Lists verbs in the order in which a newcomer meets them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the verbs."""
+        return sorted(super().list_commands(ctx), key=[*_ORDER, *self.commands].index)
+
+
+app = typer.Typer(
+    name="skyfed",
+    cls=_Verbs,
+    help="Online federated learning on aerial vehicles: plan flights, sense, prune, train, compress, aggregate.",
+    epilog="Start with: skyfed run smoke. Exit codes: 0 fine, 1 the work failed, 2 bad input, 3 storage, 130 stopped.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+bench = typer.Typer(help="Measure: ratios of one run, beside their bars.", no_args_is_help=True)
+data = typer.Typer(help="Fetch data sets and say where they lie.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+app.add_typer(data, name="data")
+
+
+def _sources(incomplete: str) -> list[tuple[str, str]]:
+    """Complete presets with what they are, and config files."""
+    from skyfed.presets import describe
+
+    files = [(f"{path}{'/' * path.is_dir()}", "") for path in Path().glob(f"{glob.escape(incomplete)}*")]
+    known = [(name, line) for name, line in describe().items() if name.startswith(incomplete)]
+    return known + [found for found in files if found[0].endswith(("/", ".toml"))]
+
+
+def algorithms(incomplete: str) -> list[tuple[str, str]]:
+    """Complete algorithms with the paper's names."""
+    from skyfed.algorithms import RECIPES
+
+    return [(name, recipe.title) for name, recipe in RECIPES.items() if name.startswith(incomplete)]
+
+
+Source = Annotated[
+    str,
+    typer.Argument(metavar="[PRESET|FILE]", help="A preset's name or a TOML file.", autocompletion=_sources),
+]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting (TOML value); repeatable.")
+]
+Out = Annotated[Path | None, typer.Option(help="Folder for the results; a new one under runs/ if not given.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Plain lines instead of live output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from skyfed import __version__
+
+        print(f"skyfed {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
+
+
+@app.callback()
+def _top(version: Version = False) -> None:
+    pass

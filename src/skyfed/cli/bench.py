@@ -1,0 +1,86 @@
+"""Verbs that measure."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skyfed.cli.app import Json, bench
+from skyfed.cli.work import workers
+
+if TYPE_CHECKING:
+    from skyfed.bench.row import Row
+
+
+@bench.command("planner")
+def bench_planner(
+    as_json: Json = False,
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Instances of each kind: seeds 0 to N-1.")] = 10,
+    cap: Annotated[float, typer.Option(metavar="N", min=1, help="Seconds SCIP gets for one instance.")] = 60.0,
+) -> None:
+    """Measure the flight planner (about 5 minutes).
+
+    Against its bars, the paper's Algorithm 1 and, where it is installed, SCIP.
+    """
+    from skyfed.bench.planner import bench_planner as measure
+
+    rows = measure(seeds, cap, workers(0), _announce)
+    _show(f"Flight planner, {seeds} seeds", rows, as_json)
+
+
+@bench.command("wire")
+def bench_wire(
+    as_json: Json = False,
+    rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Rounds of training before the measured one.")] = 10,
+    repeats: Annotated[int, typer.Option(metavar="N", min=1, help="Times are medians of so many.")] = 9,
+) -> None:
+    """Measure messages made from real training (about 3 minutes).
+
+    Their sizes, the speed of encoding and decoding, and the quantisers' variance, on CIFAR-10.
+    """
+    from skyfed.bench.wire import bench_wire as measure
+
+    rows = measure(rounds, repeats, _announce)
+    _show(f"Wire, d from round {rounds}", rows, as_json)
+
+
+@bench.command("engine")
+def bench_engine(
+    as_json: Json = False,
+    pairs: Annotated[int, typer.Option(metavar="N", min=5, help="Interleaved pairs of each ratio.")] = 7,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw measured time over delta into this file (PNG and PDF).")
+    ] = None,
+    flower: Annotated[str, typer.Option(help="Python that has flwr[simulation], for the same job there.")] = "",
+    pfl: Annotated[str, typer.Option(help="Python that has pfl, for the same job there.")] = "",
+) -> None:
+    """Measure training, testing and pruning (about 10 minutes).
+
+    Against plain PyTorch, the paper's law and, where they are installed, peers.
+    """
+    from skyfed.bench.engine import bench_engine as measure
+
+    rows, law = measure(pairs, _announce, {"Flower": flower or sys.executable, "pfl": pfl or sys.executable})
+    if figure is not None:
+        from skyfed.report.curves import draw_law
+        from skyfed.report.figures import save
+
+        save(
+            draw_law(law.deltas, law.modelled, {"single weights": law.weight, "channels": law.channel}),
+            figure.with_suffix(""),
+        )
+    _show(f"Engine, {pairs} pairs", rows, as_json)
+
+
+def _announce(what: str) -> None:
+    print(f"bench: {what}", file=sys.stderr)
+
+
+def _show(title: str, rows: "list[Row]", as_json: bool) -> None:
+    from skyfed.bench.row import print_rows, to_json
+
+    if as_json:
+        print(to_json(rows))
+    else:
+        print_rows(title, rows)

@@ -1,0 +1,45 @@
+"""From arguments to an exit code; errors become one line on standard error."""
+
+import os
+import sys
+
+import click
+
+from skyfed.cli.app import app
+from skyfed.cli.stop import StoppedError, signals
+from skyfed.errors import SkyfedError, StorageError
+
+
+def main() -> None:
+    """Run the command line; errors become one line on standard error and an exit code."""
+    sys.path.append(os.getcwd())  # where a user's own models, bases and algorithms are found by import path
+    sys.exit(run_arguments(sys.argv[1:]))
+
+
+def run_arguments(arguments: list[str]) -> int:
+    """Run with these arguments; returns the exit code."""
+    try:
+        with signals():
+            app(args=arguments, prog_name="skyfed", standalone_mode=False)
+            sys.stdout.flush()
+    except SkyfedError as error:
+        print(f"skyfed: {error}", file=sys.stderr)
+        return error.exit_code
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        print(f"skyfed: {error.format_message().splitlines()[0]} (see skyfed --help)", file=sys.stderr)
+        return 2
+    except StoppedError as stopped:
+        return 128 + stopped.number
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nothing to flush to
+        return 1
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(f"skyfed: {error}", file=sys.stderr)
+        return StorageError.exit_code
+    return 0

@@ -1,0 +1,122 @@
+"""Verbs that look at what is there: presets, runs, evaluate, report, bound."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skyfed.cli.app import Json, algorithms, app
+from skyfed.cli.draw import write_report
+from skyfed.errors import BadInputError
+
+
+@app.command()
+def presets() -> None:
+    """List the presets with one line each."""
+    from skyfed.presets import describe
+
+    names = describe()
+    width = max(map(len, names))
+    for name, line in names.items():
+        print(f"{name:<{width}}  {line}")
+
+
+@app.command("runs")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="A folder of runs, a sweep, or one run.")] = Path(
+        "runs"
+    ),
+    as_json: Json = False,
+) -> None:
+    """List the runs in a folder: state and key figures.
+
+    States: running, done, interrupted (skyfed resume goes on), planned, not begun, diverged, failed, damaged. Seeds and
+    sweeps are shown together; name their folder to look inside.
+    """
+    from skyfed.report.listing import listing_json, print_listing
+    from skyfed.runs.listing import list_runs as look
+
+    if not folder.is_dir() and folder != Path("runs"):
+        raise BadInputError(f"{folder}: no such folder; allowed: a folder of runs, a sweep, a run")
+    found = look(folder)
+    if as_json:
+        print(listing_json(found))
+    elif found:
+        print_listing(found, folder)
+    else:
+        print(f"{folder}: no runs here; make one with: skyfed run quick")
+
+
+@app.command()
+def evaluate(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="One algorithm; all that are finished if not given.", autocompletion=algorithms
+        ),
+    ] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="Your own pictures: a directory of class folders named as the classes.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print the accuracy of a run's models, class by class.
+
+    \b
+    skyfed evaluate runs/mine --algorithm 2ceoafl
+    skyfed evaluate runs/mine --pictures my-pictures --json
+    """
+    from skyfed.report.score import print_scores, score_models
+
+    scores = score_models(folder, algorithm, pictures)
+    print_scores(scores, as_json)
+
+
+@app.command()
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="Runs, folders of seeds, or folders of runs such as a sweep's."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="The page; DIR/report.html if not given, ./report.html for several."),
+    ] = None,
+) -> None:
+    """Write one interactive page of one run or many.
+
+    Runs, folders of several seeds and sweeps stand side by side, finished or not.
+    """
+    write_report(folders, out or (folders[0] if len(folders) == 1 else Path()) / "report.html")
+
+
+@app.command()
+def bound(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A run's folder, made with --set theory.every=N; finished or not.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Evaluate Theorem 1 on a run.
+
+    Says which error dominates, which conditions fail and what the theorem allows, and draws it into the run's figures.
+
+    \b
+    skyfed run smoke --set theory.every=5 --out runs/theory
+    skyfed bound runs/theory
+    """
+    from skyfed.report.bound import diagnoses, draw_bound, print_bounds, print_json
+    from skyfed.report.figures import save
+    from skyfed.runs.folder import RunFolder
+
+    found = diagnoses(folder)
+    if as_json:
+        print_json(found)
+        return
+    print_bounds(found)
+    figures = RunFolder(folder).subfolder("figures")
+    rounds = RunFolder(folder).read_config().rounds
+    for one in found:
+        save(draw_bound(one, rounds), figures / f"bound-{one.algorithm}")
+    print(f"written to {figures}: {', '.join(f'bound-{one.algorithm}.png' for one in found)}")

@@ -1,0 +1,51 @@
+"""What signals do: stop at once, or after the present round."""
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+
+class StoppedError(BaseException):
+    """A signal asked the program to stop; no `except Exception` on the way may take it for a failure."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class Stop:
+    """What a signal does: stop at once, or after the present round; a second signal always stops at once."""
+
+    def __init__(self) -> None:
+        self.later = False
+        self._asked = 0
+
+    def __call__(self, number: int, frame: Any) -> None:
+        """Take a signal."""
+        if not self.later or self._asked:
+            raise StoppedError(number)
+        self._asked = number
+        print("stopping after this round; once more stops at once", file=sys.stderr)
+
+    def check(self) -> None:
+        """Stop now if that was asked for."""
+        if self._asked:
+            raise StoppedError(self._asked)
+
+
+stop = Stop()
+
+
+@contextlib.contextmanager
+def signals() -> Iterator[None]:
+    """Let signals stop the program while this lasts."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    before = {number: signal.signal(number, stop) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

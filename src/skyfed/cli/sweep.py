@@ -1,0 +1,100 @@
+"""The verb that runs many: sweep."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skyfed.cli.app import Out, Plain, app
+from skyfed.cli.draw import draw_training, write_report
+from skyfed.cli.stop import StoppedError
+from skyfed.cli.work import end_with, load_pictures, workers
+from skyfed.errors import SkyfedError
+
+if TYPE_CHECKING:
+    from skyfed.runs.search import Search
+
+
+@app.command()
+def sweep(
+    source: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A TOML file: base, set, seeds; [grid], [[variant]] or [search].")
+    ],
+    out: Out = None,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Runs side by side; they share the cores.")] = 1,
+    plain: Plain = False,
+) -> None:
+    """Run grids, variants, seeds or a search over a config.
+
+    What is finished is not run again, what was stopped goes on; one table at the end. docs/sweeps.md shows the file.
+
+    \b
+    skyfed sweep my-sweep.toml --out runs/my --jobs 2
+    """
+    from skyfed.drivers.sweep import run_sweep
+    from skyfed.report.live import counting
+    from skyfed.report.tables import print_sweep, sweep_rows
+    from skyfed.runs.search import read_search
+    from skyfed.runs.store import write_parquet
+    from skyfed.runs.sweep import read_sweep, settle
+
+    search = read_search(source)
+    if search is not None:
+        _search(search, out or Path("runs") / source.stem, jobs, plain)
+        return
+    planned = read_sweep(source)
+    for config in {repr(job.config.data): job.config for job in planned}.values():
+        load_pictures(config, plain)  # bad or missing data shows here
+    place = out or Path("runs") / source.stem
+    settle(place, planned)
+    with counting(f"sweep {source.stem}", len(planned), "runs", plain) as advance:
+        try:
+            failures = run_sweep(planned, place, jobs, workers(0), lambda job: advance())
+        except StoppedError:
+            print(
+                f"stopped; finished rounds are kept; go on with: skyfed sweep {source} --out {place}", file=sys.stderr
+            )
+            raise
+    for variant in dict.fromkeys(job.variant for job in planned):
+        some = [job for job in planned if job.variant == variant and (place / job.place / "config.toml").exists()]
+        if some:
+            draw_training(place / variant, [place / job.place for job in some], some[0].config.algorithms)
+    rows = sweep_rows(planned, place)
+    write_parquet(place / "sweep.parquet", rows)
+    print_sweep(rows, f"{place}: {len(planned)} runs, mean ± standard deviation over seeds")
+    print(f"written to {place}: sweep.parquet, a folder a variant with one a seed, logs/")
+    if rows:
+        write_report([place], place / "report.html")
+    end_with(failures)
+
+
+def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
+    """Let a sampler choose the runs of a sweep, then say which was best."""
+    from skyfed.drivers.search import require_optuna, run_search
+    from skyfed.report.live import counting
+    from skyfed.report.search import goal_of, print_search
+    from skyfed.runs.trials import Trials
+
+    require_optuna()
+    load_pictures(search.jobs({}, "base")[0].config, plain)  # bad or missing data shows here
+    trials = Trials(place, search.about())
+    with counting(f"search {search.path.stem}", max(search.table.trials, len(trials)), "trials", plain) as advance:
+        try:
+            failures = run_search(
+                search, trials, place, jobs, workers(0), lambda job: goal_of(search, place, job), advance
+            )
+        except StoppedError:
+            print(
+                f"stopped; finished rounds are kept; go on with: skyfed sweep {search.path} --out {place}",
+                file=sys.stderr,
+            )
+            raise
+    for line in [*failures[:3], *([f"and {len(failures) - 3} more, see {place}/logs"] if failures[3:] else [])]:
+        print(line, file=sys.stderr)
+    best = trials.best(search.table.upwards)
+    if best is None:
+        raise SkyfedError(f"{place}: no trial reached the end")
+    print_search(search, trials, f"{place}: {len(trials)} trials, the best first")
+    print(f"written to {place}: best.toml ({best.name}), search.json, a folder a trial")
+    print(f"go on with the best: skyfed run {place}/best.toml")

@@ -1,0 +1,115 @@
+"""Verbs that plan and train: plan, run, resume."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skyfed.cli.app import Out, Overrides, Plain, Source, app
+from skyfed.cli.draw import draw_flights, drawn, write_report
+from skyfed.cli.work import (
+    again,
+    end_with,
+    finished,
+    load_pictures,
+    new_folder,
+    plan_flights,
+    prepare,
+    train_run,
+    train_seeds,
+)
+from skyfed.errors import BadInputError
+
+
+@app.command()
+def plan(source: Source = "quick", overrides: Overrides = None, out: Out = None, plain: Plain = False) -> None:
+    """Plan flights; nothing is trained.
+
+    Leaves plan.npz, map.png and figures in a folder and prints a table with every vehicle's proven gap and seconds.
+
+    \b
+    skyfed plan quick --set flight.vmax=150 --set vehicles=3
+    skyfed plan my-survey.toml --out runs/survey
+    """
+    from skyfed.config import load_config
+    from skyfed.runs.folder import RunFolder
+
+    config = load_config(source, overrides or [])
+    mission = prepare(config)
+    with RunFolder.claim(out or new_folder(source), config, sys.argv[1:]) as folder:
+        fleet = plan_flights(folder, config, mission, plain, again(folder.path))
+        draw_flights(folder, config, fleet)
+        print(f"written to {folder.path}: plan.npz, map.png, figures/")
+
+
+@app.command()
+def run(
+    source: Source = "quick",
+    overrides: Overrides = None,
+    out: Out = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help='Several seeds, as "0-4" or "0,3,7": a folder each, mean and band.'),
+    ] = None,
+    plain: Plain = False,
+) -> None:
+    """Plan flights, then train every algorithm asked for.
+
+    Tables, figures and models end in one folder. Ctrl-C stops after the round; skyfed resume goes on to the same bits.
+
+    \b
+    skyfed run quick --out runs/mine
+    skyfed run smoke --set 'algorithms=["afl","2ceoafl"]' --set prune.delta=0.5
+    skyfed run quick --seeds 0-2 --set 'track.to=["tensorboard"]'
+    """
+    from skyfed.config import load_config
+    from skyfed.runs.folder import RunFolder
+    from skyfed.runs.seeds import claim_seeds, parse_seeds
+
+    config = load_config(source, overrides or [])
+    numbers = parse_seeds(seeds) if seeds is not None else []
+    mission, pictures = prepare(config), load_pictures(config, plain)
+    place = out or new_folder(source)
+    if numbers:
+        claim_seeds(place, config, numbers, sys.argv[1:])
+        train_seeds(place, pictures, plain)
+        return
+    with RunFolder.claim(place, config, sys.argv[1:]) as folder:
+        failures = train_run(folder, config, mission, pictures, plain, place)
+        write_report([place], place / "report.html")
+        end_with(failures)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")], plain: Plain = False
+) -> None:
+    """Go on where a stopped run stood.
+
+    Takes the folder of a run or of several seeds, and gives the same bits as if it had never been stopped. A finished
+    run says so.
+    """
+    from skyfed.runs.folder import RunFolder
+    from skyfed.runs.seeds import seed_folders
+
+    several = seed_folders(folder)
+    if not several and not (folder / "config.toml").is_file():
+        raise BadInputError(f"{folder}: not a run's folder (no config.toml)")
+    config = RunFolder((several or [folder])[0]).read_config()
+    if (
+        drawn(folder, config)
+        and (folder / "report.html").exists()
+        and all(finished(place) for place in several or [folder])
+    ):
+        print(f"{folder}: finished; nothing to resume")
+        return
+    pictures = load_pictures(config, plain)
+    if several:
+        train_seeds(folder, pictures, plain)
+        return
+    mission = prepare(config)
+    with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
+        failures = train_run(claimed, config, mission, pictures, plain, folder)
+        write_report([folder], folder / "report.html")
+        end_with(failures)
