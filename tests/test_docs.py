@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from skyfed.bench.row import to_markdown
+from skyfed.report.reproduction import fill, tables
 from skyfed.report.settings import settings_page
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +25,11 @@ def test_the_figures_are_those_of_the_recorded_run(name: str) -> None:
     shown = re.search(r"<!-- figures.*?-->\n(.*?)\n<!-- end of figures -->", page, re.DOTALL)
     assert shown
     assert shown.group(1) == to_markdown(json.loads((ROOT / f"results/bench-{name}.json").read_text()))
+
+
+def test_the_reproduction_is_what_its_results_give() -> None:
+    page = (ROOT / "docs/reproduction.md").read_text()
+    assert page == fill(page, tables(ROOT / "results/reproduction"))
 
 
 def test_the_readmes_python_runs() -> None:

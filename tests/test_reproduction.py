@@ -8,7 +8,8 @@ import pytest
 from learning_cases import fleet_plan
 from skyfed.config import load_config
 from skyfed.errors import BadInputError
-from skyfed.report.reproduction import MAIN, PAPER, _flights, collect, fill, tables
+from skyfed.report.reproduction import MAIN, PAPER, collect, fill, tables
+from skyfed.report.reproduction.collect import _flights
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.recorder import ROUNDS, UPLINK
 from skyfed.runs.store import Table, read_parquet
@@ -25,7 +26,9 @@ def made(place: Path, variant: str, seed: int, accuracies: dict[str, list[float]
         for name, course in accuracies.items():
             where = folder.subfolder(name)
             rows = [
-                dict.fromkeys(ROUNDS, 0) | {"round": t, "accuracy": x, "accuracy_full": x - 0.01, "train_size": 10 * t}
+                dict.fromkeys(ROUNDS, 0)
+                | {"round": t, "accuracy": x, "accuracy_full": x - 0.01, "train_size": 10 * t}
+                | {"accuracy_class": None}
                 for t, x in enumerate(course)
             ]
             Table(where, "rounds").append(rows)
@@ -36,10 +39,14 @@ def made(place: Path, variant: str, seed: int, accuracies: dict[str, list[float]
                     "wire_bytes": 1e6 if k > 3 else 5e6,
                     "paper_bits": 8e7,
                     "measured_cpu_seconds": 2.0,
+                    "dropped": None,
                 }
                 for k in range(10)
             ]
             Table(where, "uplink").append(sent if name != "sgd" else [])
+            Table(where, "uplink").finish(UPLINK)
+            (where / "model.safetensors").touch()
+            Table(where, "rounds").finish(ROUNDS)
 
 
 @pytest.fixture
@@ -60,8 +67,8 @@ def cells(table: str, first: str) -> list[str]:
 
 def test_accuracies_beside_the_paper_s(results):
     table = tables(results)["accuracies"]
-    assert cells(table, "SGD") == ["SGD", "51.5", "51.0 ± 1.0", "50.0 ± 1.0", "-0.5", "yes", "3", "2"]
-    assert cells(table, "AFL")[2:6] == ["48.0 ± 1.0", "47.0 ± 1.0", "-0.7", "yes"]
+    assert cells(table, "SGD") == ["SGD", "51.5", "51.0 ± 1.0", "40.5 ± 0.5", "50.0 ± 1.0", "-0.5", "yes", "3", "2"]
+    assert cells(table, "AFL")[2:7] == ["48.0 ± 1.0", "34.5 ± 0.2", "47.0 ± 1.0", "-0.7", "yes"]
 
 
 def test_factors_are_compared_at_the_same_round(results):
@@ -88,6 +95,40 @@ def test_visits_at_the_peak():
     object.__setattr__(plan, "psi", np.eye(4)[None] * 0.7 + 0.1)
     found = _flights(plan)
     assert (found["visits"], found["peak"], found["rank"]) == (4.0, 1.0, 1)
+
+
+def line(results: Path, start: str) -> str:
+    (found,) = [one for one in tables(results)["answers"].splitlines() if one.startswith(f"- **{start}")]
+    return found
+
+
+def test_questions_are_answered_from_the_results(results):
+    assert "`paper`: SGD, AFL." in line(results, "Which accuracies")
+    assert "SGD over AFL +21.0 ± 1.0 points, more than the spread" in line(results, "Does the order")  # both at round 1
+    assert line(results, "What does each").endswith("Not measured yet.")
+    assert line(results, "What does 2CEOAFL save").endswith("Not measured yet.")
+    assert line(results, "Does the pruning error").endswith("Not measured yet.")
+
+
+def test_one_seed_is_no_spread(tmp_path):
+    made(tmp_path / "runs", MAIN, 0, {"afl": [0.5], "afl-prune": [0.48], "afl-quant": [0.5], "2ceoafl": [0.4]})
+    collect(tmp_path / "runs", tmp_path / "out")
+    assert "pruning -2.0 points (one seed); quantising +0.0" in line(tmp_path / "out", "What does each")
+    assert "0 % of the measured bytes" in line(tmp_path / "out", "What does 2CEOAFL save")
+    assert line(tmp_path / "out", "Is AFL-Quant the lightest").count("2.60 MB") == 4
+
+
+def test_what_was_known_before_stands_beside_what_came_out(results):
+    rows = tables(results)["claims"].splitlines()[2:]
+    assert [row.split("|")[2].strip() for row in rows][1:3] == ["Not measured yet."] * 2
+    assert "Not measured" not in rows[0]
+
+
+def test_only_seeds_that_are_as_far_count(tmp_path):
+    made(tmp_path / "runs", MAIN, 0, {"afl": [0.2, 0.4]})
+    made(tmp_path / "runs", MAIN, 1, {"afl": [0.2]})
+    collect(tmp_path / "runs", tmp_path / "out")
+    assert cells(tables(tmp_path / "out")["accuracies"], "AFL")[2] == "40.0"
 
 
 def test_a_page_keeps_its_words_and_gets_its_tables():

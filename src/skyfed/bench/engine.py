@@ -66,7 +66,7 @@ def bench_engine(pairs: int, progress: Progress, pythons: dict[str, str]) -> tup
         rows.append(_gemm(vehicles, pairs, progress))
         law, channels = _law(config, pictures, plan, pairs, progress)
         rows += [channels, _overhead(vehicles, pairs, progress), _evaluation(vehicles, pairs, progress)]
-    rows += against_peers(pictures, pythons, 3, progress)
+    rows += against_peers(pictures, pythons, 5, progress)
     rows += [_many(pictures, progress), _help(pairs, progress)]
     return rows, law
 
