@@ -55,6 +55,9 @@ def test_what_is_worth_it():
         (24, ModelSettings(name="resnet18", width=32)),
         (16, ModelSettings(name="resnet18", width=32, stem="cifar")),
         (64, ModelSettings(name="resnet18", width=32)),
+        (16, ModelSettings(name="resnet18", width=4)),
+        (8, ModelSettings(name="resnet18", width=4, stem="cifar")),
+        (48, ModelSettings(name="resnet18", width=8)),
     ],
 )
 def test_testing_a_resnet_gives_what_the_model_gives(side, settings):

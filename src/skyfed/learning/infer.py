@@ -142,10 +142,10 @@ class _Minimal:
     """A 3x3 convolution on a small map with fewer multiplications, pixel by pixel."""
 
     def __init__(self, conv: nn.Conv2d, norm: nn.Module, shape: tuple[int, ...], scratch: Scratch) -> None:
-        self._products = Minimal(*_folded(conv, norm), shape[0], scratch)
+        self._products, self._count = Minimal(*_folded(conv, norm), shape[0], scratch), shape[0] * shape[1]
 
     def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
-        return self._products(_pixels(x), relu, None if add is None else _pixels(add))
+        return self._products(_pixels(x, self._count), relu, None if add is None else _pixels(add, self._count))
 
 
 class _Gathered:
@@ -159,11 +159,12 @@ class _Gathered:
         for one in plan.products:
             for k in range(one.count):
                 sees[one.out_of + k].append((one.into + k, one.tap))
+        self._count = shape[0] * shape[1]
         self._sees = [[pixel for pixel, _ in pairs] for pairs in sees]
         self._weights = [torch.cat([taps[tap] for _, tap in pairs], dim=1) for pairs in sees]
 
     def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
-        x, last = _pixels(x), "relu" if relu and add is None else "none"
+        x, last = _pixels(x, self._count), "relu" if relu and add is None else "none"
         product = torch.ops.mkldnn._linear_pointwise
         found = [
             product(torch.cat([x[pixel] for pixel in pixels], dim=1), weight, self._bias, last, [], "")
@@ -181,7 +182,7 @@ class _Pixels:
         self._shape, self._stride = shape, conv.stride[0]
 
     def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
-        x = _pixels(x)
+        x = _pixels(x, self._shape[0] * self._shape[1])
         some = x.view(*self._shape, *x.shape[1:])[:: self._stride, :: self._stride]
         y = torch.addmm(self._bias, some.reshape(-1, x.shape[2]), self._weight)
         return _ended(y.view(-1, x.shape[1], y.shape[1]), relu, add)
@@ -191,8 +192,9 @@ Step = _Kernel | _Matrix | _Minimal | _Gathered | _Pixels
 
 
 def _ended(y: Tensor, relu: bool, add: Tensor | None) -> Tensor:
+    """Add and cut off below 0, pixel by pixel."""
     if add is not None:
-        y += _pixels(add)
+        y += _pixels(add, len(y))
     return y.relu_() if relu else y
 
 
@@ -203,10 +205,12 @@ def _pictures(x: Tensor) -> Tensor:
     return x.view(side, side, *x.shape[1:]).permute(2, 3, 0, 1).contiguous(memory_format=torch.channels_last)
 
 
-def _pixels(x: Tensor) -> Tensor:
+def _pixels(x: Tensor, count: int) -> Tensor:
+    if x.dim() == 3:
+        return x
     if x.dim() == 2:
-        raise ValueError("rows do not say how many pixels they have")
-    return x if x.dim() == 3 else x.permute(2, 3, 0, 1).reshape(-1, len(x), x.shape[1])
+        return x.view(len(x), count, -1).transpose(0, 1).contiguous()
+    return x.permute(2, 3, 0, 1).reshape(count, len(x), -1)
 
 
 def _rows(x: Tensor) -> Tensor:
