@@ -18,11 +18,21 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TINY = ["rounds=3", "vehicles=2", "workers=1", "sensing.initial=60", "sensing.initial_test=20", "eval_every=3"]
 
 
+def fences(text: str) -> list[tuple[str, str]]:
+    """Return the language and the text of every block of code."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
 def commands(page: Path) -> list[list[str]]:
     """Return the words of every skyfed command in blocks of shell lines and in tables."""
     text = page.read_text()
-    blocks = [*re.findall(r"```(?:sh)?\n(.*?)```", text, re.DOTALL), *re.findall(r"`(skyfed [^`\n]+)`", text)]
-    lines = [part for block in blocks for line in block.splitlines() for part in line.split("&&")]
+    shell = [block for language, block in fences(text) if language in ("", "sh")]
+    lines = [
+        part
+        for block in [*shell, *re.findall(r"`(skyfed [^`\n]+)`", text)]
+        for line in block.splitlines()
+        for part in line.split("&&")
+    ]
     words = [shlex.split(line, comments=True) for line in lines if re.match(r"\s*(\.venv/bin/)?skyfed ", line)]
     return [found[1:] for found in words if not any("…" in word for word in found)]
 
@@ -46,7 +56,7 @@ def test_commands_name_verbs_and_settings_that_exist(page: Path) -> None:
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+    return [block for found, block in fences(page.read_text()) if found == language]
 
 
 def own_files(page: Path, place: Path) -> None:
