@@ -5,11 +5,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from pydoc import locate
 
 import pytest
 
 from skyfed.bench.row import to_markdown
+from skyfed.config import Config
 from skyfed.report.settings import settings_page
+from skyfed.runs.recorder import ROUNDS, UPLINK
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -62,6 +65,31 @@ def test_every_test_file_the_paper_page_names_exists() -> None:
     named = set(re.findall(r"`(tests/[a-z_]+\.py)`", (ROOT / "docs/paper.md").read_text()))
     assert named
     assert all((ROOT / name).exists() for name in named), named
+
+
+def table_after(page: str, words: str) -> list[list[str]]:
+    """Return the rows of the first table after some words."""
+    rest = (ROOT / page).read_text().partition(words)[2]
+    lines = rest[rest.index("\n|") + 1 :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_settings_and_the_code_of_every_symbol_exist() -> None:
+    known = Config().model_dump()
+    for _, _, settings, code in table_after("docs/concepts.md", "## Symbols"):
+        for name in re.findall(r"`([a-z]\w*(?:\.\w+)*)`", settings):
+            found = known
+            for part in name.split("."):
+                found = found[part]
+        for name in re.findall(r"`([a-z]\w*(?:\.\w+)*)`", code):
+            assert locate(f"skyfed.{name}") is not None or name.startswith("records."), name
+
+
+@pytest.mark.parametrize(("name", "columns"), [("rounds", ROUNDS), ("uplink", UPLINK)])
+def test_the_columns_shown_are_those_of_the_tables(name: str, columns: dict[str, str]) -> None:
+    rows = table_after("docs/recipes.md", f"`{name}.parquet`:")
+    shown = [word for row in rows for word in re.findall(r"`(\w+)`", row[0])]
+    assert sorted(shown) == sorted(columns)
 
 
 def slug(title: str) -> str:
