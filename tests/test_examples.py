@@ -107,7 +107,8 @@ def test_results_become_a_figure(place: Path) -> None:
         "2ceoafl",
         "afl",
     ]
-    assert Image.open(place / "mine" / "own-figure.png").width == 750
+    with Image.open(place / "mine" / "own-figure.png") as figure:
+        assert figure.width == 750
 
 
 def test_flights_are_planned_in_several_ways(place: Path) -> None:
