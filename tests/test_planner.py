@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,9 +8,11 @@ from hypothesis import strategies as st
 
 from flight_cases import case
 from skyfed.bench.planner import missions
+from skyfed.config import load_config
 from skyfed.errors import BadInputError, InfeasibleError
 from skyfed.flight import METHODS, Options, age_of_information, plan, planner, verify
 from skyfed.flight.remote import plan_fleet
+from skyfed.mission import prepare_mission
 from skyfed.records import Plan
 
 SMALL = case(0, classes=2, rounds=4, side=400.0)
@@ -91,3 +94,36 @@ def test_the_number_of_workers_changes_no_bit() -> None:
     for u in range(4):
         np.testing.assert_array_equal(alone[u].positions, together[u].positions)
         assert alone[u].bound == together[u].bound
+
+
+def test_a_planner_of_ones_own_is_found_by_import_path_and_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_planners.py").write_text(
+        "from dataclasses import replace\nfrom skyfed.flight import plan\nNUMBER = 3\n"
+        "def good(problem, options):\n    return plan(problem, 'greedy', options)\n"
+        "def liar(problem, options):\n    return replace(good(problem, options), objective=99.0, bound=100.0)\n"
+        "def lazy(problem, options):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not plan(SMALL, "my_planners:good").note
+    assert plan(SMALL, "my_planners:liar").note.startswith(
+        "fallback greedy: my_planners:liar failed (the plan does not"
+    )
+    assert "gave a NoneType" in plan(SMALL, "my_planners:lazy").note
+    for name, reason in (
+        ("nowhere:solve", "No module"),
+        ("my_planners:none", "no attribute"),
+        ("my_planners:NUMBER", "int"),
+    ):
+        with pytest.raises(BadInputError, match=f"flight.method = '{name}'.*{reason}"):
+            plan(SMALL, name)
+        config = load_config("smoke", [f"flight.method={name}"])
+        with pytest.raises(BadInputError, match=reason):  # before anything is written
+            prepare_mission(config.field, config.flight, config.sensing, 1, 5, 0)
+
+
+@pytest.mark.parametrize("name", ["magic", "a:", ":b", "a:b:c", "a b:c", "../a:b", ""])
+def test_what_names_no_planner_is_refused(name: str) -> None:
+    with pytest.raises(BadInputError, match=r"^flight.method = .*allowed: exact, sca, .*, package.module:function"):
+        load_config("smoke", [f'flight.method="{name}"'])

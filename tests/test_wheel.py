@@ -110,5 +110,5 @@ def test_every_extra_brings_what_it_is_for(wheel):
 
 def test_every_declared_version_is_pinned(wheel):
     pinned = {normal(line.partition("==")[0]) for line in (ROOT / "constraints.txt").read_text().splitlines()}
-    for extra in (None, "fleet", "scip", "track", "tune", "dev"):
+    for extra in (None, "docs", "fleet", "scip", "track", "tune", "dev"):
         assert declared(wheel, extra) - {"skyfed"} <= pinned

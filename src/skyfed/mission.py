@@ -6,6 +6,7 @@ import numpy as np
 
 from skyfed.errors import BadInputError
 from skyfed.field import FITS, EstimationError, Field, FieldSettings, Mixture, build_field, estimation_error
+from skyfed.flight.planner import load_solver
 from skyfed.flight.problem import FlightSettings, Problem, spread_imax, window_spans
 from skyfed.rng import stream
 from skyfed.sensing import SensingSettings, initial_counts
@@ -25,6 +26,8 @@ def prepare_mission(
     field: FieldSettings, flight: FlightSettings, sensing: SensingSettings, vehicles: int, rounds: int, seed: int
 ) -> Mission:
     """Build the field, let every vehicle estimate it from the positions of its initial samples, state the problems."""
+    if ":" in flight.method:
+        load_solver(flight.method)  # one's own planner that is not there shows here, before anything is written
     truth = build_field(field, vehicles, rounds, seed)
     estimates = tuple(_estimate(truth, u, field, sensing, seed) for u in range(vehicles))
     errors = tuple(estimation_error(*pair) for pair in zip(estimates, truth.mixtures, strict=True))

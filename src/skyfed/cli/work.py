@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from skyfed.cli.draw import draw_flights, draw_training, drawn, write_report
 from skyfed.cli.stop import StoppedError, stop
-from skyfed.errors import BadInputError, SkyfedError
+from skyfed.errors import SkyfedError
 
 if TYPE_CHECKING:
     from skyfed.config import Config
@@ -40,16 +40,10 @@ def prepare(config: "Config") -> "Mission":
 def load_pictures(config: "Config", plain: bool) -> "Pictures":
     """Load the pictures and check that they fit the field, and that the trackers are here."""
     from skyfed.report.live import reading
-    from skyfed.sensing.datasets import load_data
-    from skyfed.track.settings import require_trackers
+    from skyfed.runs.pictures import load_fitting
 
-    require_trackers(config.track)
     with reading(plain) as progress:
-        pictures = load_data(config.data, progress)
-    if pictures.classes != config.field.classes:
-        here = f"{config.data.name} has {pictures.classes} classes"
-        raise BadInputError(f"field.classes = {config.field.classes}: {here}; allowed: the same number")
-    return pictures
+        return load_fitting(config, progress)
 
 
 def plan_flights(folder: "RunFolder", config: "Config", mission: "Mission", plain: bool, again: str) -> "FleetPlan":

@@ -50,15 +50,25 @@ def plan(problem: Problem, method: str = "exact", options: Options | None = None
 
 
 def load_solver(method: str) -> Solver:
-    """Return the solver of a method."""
-    if method not in METHODS:
-        raise BadInputError(f"flight.method = {method!r}; allowed: {', '.join(METHODS)}")
-    module, name = METHODS[method].split(":")
-    solver: Solver = getattr(import_module(module), name)
+    """Return the solver of a method, known or by import path; raises BadInputError for one that is not there."""
+    if method not in METHODS and ":" not in method:
+        raise BadInputError(f"flight.method = {method!r}; allowed: {', '.join(METHODS)}, package.module:function")
+    module, _, name = METHODS.get(method, method).partition(":")
+    try:
+        solver: Solver = getattr(import_module(module), name)
+    except Exception as error:  # whatever a module of the user's own does when it is imported
+        if method in METHODS:
+            raise
+        reason = " ".join(str(error).splitlines())
+        raise BadInputError(f"flight.method = {method!r}: {type(error).__name__}: {reason}") from None
+    if not callable(solver):
+        raise BadInputError(f"flight.method = {method!r} is a {type(solver).__name__}; allowed: a function")
     return solver
 
 
 def _verified(problem: Problem, found: Plan) -> Plan:
+    if not isinstance(found, Plan):
+        raise InfeasibleError(f"gave a {type(found).__name__}, not a skyfed.flight.Plan")
     violations = verify(problem, found)
     if violations:
         more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""

@@ -1,15 +1,17 @@
 """The flight problem of one vehicle: its data and its constraints C1-C6 (Eq. 4)."""
 
+import re
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from skyfed.errors import BadInputError
 from skyfed.records import IDLE, Floats, Ints
 
 Windows = Literal["paper", "rolling"]
+Method = Literal["exact", "sca", "greedy", "random", "hover", "scip"]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
@@ -31,7 +33,9 @@ class FlightSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    method: Literal["exact", "sca", "greedy", "random", "hover", "scip"] = Field("exact", description="the planner")
+    method: Method | str = Field(
+        "exact", description="the planner; package.module:function(problem, options) is one of one's own"
+    )
     dmin: float = Field(
         5.0, ge=0, allow_inf_nan=False, description="least distance between two rounds' positions, m (C6)"
     )
@@ -52,6 +56,13 @@ class FlightSettings(BaseModel):
         10.0, ge=0, allow_inf_nan=False, description="seconds a vehicle holds at a waypoint (exported plans)"
     )
     sca: ScaSettings = ScaSettings()
+
+    @field_validator("method")
+    @classmethod
+    def _known(cls, method: str) -> str:
+        if method not in get_args(Method) and not re.fullmatch(r"\w+(\.\w+)*:\w+", method):
+            raise ValueError(f"allowed: {', '.join(get_args(Method))}, package.module:function")
+        return method
 
 
 @dataclass(frozen=True)

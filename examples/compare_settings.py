@@ -1,0 +1,45 @@
+"""Two settings side by side through the Python API: what does quantising more coarsely cost, and what does it save?
+
+    python compare_settings.py
+
+Runs end in compare/; those that are there already are not run again. `skyfed report compare` draws them on one page.
+"""
+
+from pathlib import Path
+
+from skyfed.config import load_config
+from skyfed.drivers.experiment import Silent, run_experiment
+from skyfed.report.tables import summarise
+from skyfed.runs.store import Row
+
+COMMON = ['algorithms=["afl-quant"]', "rounds=6", "vehicles=3", "workers=1"]  # too small a job for more processes
+SETTINGS = {
+    "seven levels": ["quantise.s=7"],
+    "one level": ["quantise.s=1"],
+}
+
+
+class Dots(Silent):
+    """A watcher that prints a dot a round."""
+
+    def round(self, algorithm: str, row: Row) -> None:
+        """Show a finished round."""
+        print(".", end="", flush=True)
+
+
+def main(place: Path) -> None:
+    """Run what is missing, then print a table."""
+    for name, settings in SETTINGS.items():
+        run_experiment(load_config("smoke", [*COMMON, *settings]), place / name, Dots())
+    print(f"\n{'':<14}{'accuracy':>10}{'MB sent':>10}{'of the paper':>14}{'joules':>10}")
+    for name in SETTINGS:
+        found = summarise(place / name, "afl-quant")
+        assert found
+        assert found.accuracy_full is not None
+        share = found.uplink_bytes * 8 / found.paper_bits
+        print(f"{name:<14}{100 * found.accuracy_full:>8.1f} %{found.uplink_bytes / 1e6:>10.2f}{share:>14.3f}", end="")
+        print(f"{found.joules:>10.0f}")
+
+
+if __name__ == "__main__":
+    main(Path("compare"))

@@ -1,0 +1,37 @@
+"""A planner of one's own: a patrol that visits the classes in turn, whatever psi says.
+
+Compare it with the exact one, from this folder:
+
+    skyfed plan smoke --set flight.method=own_planner:patrol --out patrol
+    skyfed plan smoke --out exact
+
+A planner is a function from a problem to a plan. The door verifies every plan against C1-C6; one that does not hold, or
+a planner that fails, is replaced by `greedy`, and the table's note says why.
+"""
+
+import time
+
+import numpy as np
+
+from skyfed.flight import IDLE, Options, Plan, Problem
+from skyfed.flight.place import PlacementError, place
+
+
+def patrol(problem: Problem, options: Options) -> Plan:
+    """Visit class 0, 1, 2, …, 0, 1, … a round each; a visit that cannot be flown is left out."""
+    begin = time.process_time()
+    association = np.arange(problem.rounds) % problem.classes
+    while True:
+        try:
+            positions = place(problem, association)  # where inside the discs: for most samples
+            break
+        except PlacementError as error:
+            association[error.rounds[-1]] = IDLE
+    return Plan(
+        positions,
+        association,
+        objective=problem.objective(association),
+        bound=np.inf,  # none is proven
+        seconds=time.process_time() - begin,
+        method="patrol",
+    )

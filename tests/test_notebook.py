@@ -1,0 +1,32 @@
+"""The notebook runs from its first cell to its last."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+NOTEBOOK = Path(__file__).parents[1] / "examples" / "tour.ipynb"
+EXECUTE = """
+import sys, nbformat
+from nbclient import NotebookClient
+book = nbformat.read(sys.argv[1], 4)
+NotebookClient(book, timeout=240, kernel_name="python3", resources={"metadata": {"path": "."}}).execute()
+nbformat.write(book, "done.ipynb")
+"""
+
+
+def test_it_is_kept_without_outputs() -> None:
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in cells)
+
+
+def test_tour_runs(tmp_path: Path) -> None:
+    environment = {**os.environ, "IPYTHONDIR": str(tmp_path), "JUPYTER_PLATFORM_DIRS": "1"}
+    command = [sys.executable, "-c", EXECUTE, str(NOTEBOOK)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    cells = json.loads((tmp_path / "done.ipynb").read_text())["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
+    assert (tmp_path / "tour" / "compare.html").stat().st_size > 1_000_000
