@@ -90,6 +90,9 @@ class Config(BaseModel):
             raise ValueError(
                 f"faults.absent: allowed: [vehicle, round] below [{self.vehicles}, {self.rounds}], or a probability"
             )
+        named = [*self.faults.attackers, *(u for u, _, _ in self.faults.spoil)]
+        if any(u >= self.vehicles for u in named):
+            raise ValueError(f"faults: vehicle {max(named)} is named; allowed: below {self.vehicles}")
         return self
 
     def to_toml(self) -> str:

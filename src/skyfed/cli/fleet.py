@@ -128,7 +128,7 @@ def fleet_vehicle(
     from skyfed.drivers.flower.craft import fly
     from skyfed.drivers.flower.kits import read_vehicle
 
-    fly(read_vehicle(folder), None, lambda line: print(line, file=sys.stderr, flush=True))
+    fly(read_vehicle(folder), lambda line: print(line, file=sys.stderr, flush=True))
 
 
 def _config(source: str, overrides: list[str], vehicles: int | None) -> "Config":

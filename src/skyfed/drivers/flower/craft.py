@@ -17,7 +17,7 @@ from skyfed.errors import BadInputError
 _AGAIN = 2.0  # seconds before a SuperNode that ended is started again
 
 
-def fly(kit: VehicleKit, log: Path | None, say: Callable[[str], None]) -> None:
+def fly(kit: VehicleKit, say: Callable[[str], None]) -> None:
     """Load everything, then train whenever the station asks, until a signal comes."""
     from skyfed.drivers.flower.client_app import board
     from skyfed.drivers.flower.tasks import serve_vehicle
@@ -26,11 +26,11 @@ def fly(kit: VehicleKit, log: Path | None, say: Callable[[str], None]) -> None:
         if not (kit.place / name).is_file():
             raise BadInputError(f"{kit.place}: not a vehicle's folder (no {name})")
     place = kit.place.resolve()
-    board(place, kit.vehicle)
+    poll = board(place, kit.vehicle).config.fleet.poll
     say(f"vehicle {kit.vehicle} is ready for {kit.station}")
     while True:
         secret, port = os.urandom(32), _free_port()
-        process = _start(kit, place, secret, port, log)
+        process = _start(kit, place, poll, secret, port)
         try:
             _wait(process, port)
             serve_vehicle(f"127.0.0.1:{port}", secret, lambda process=process: process.poll() is None)  # type: ignore[misc]
@@ -42,7 +42,7 @@ def fly(kit: VehicleKit, log: Path | None, say: Callable[[str], None]) -> None:
         time.sleep(_AGAIN)
 
 
-def _start(kit: VehicleKit, place: Path, secret: bytes, port: int, log: Path | None) -> subprocess.Popen[bytes]:
+def _start(kit: VehicleKit, place: Path, poll: float, secret: bytes, port: int) -> subprocess.Popen[bytes]:
     home = place / "flower"
     home.mkdir(exist_ok=True)
     file = home / "runtime.secret"
@@ -50,21 +50,14 @@ def _start(kit: VehicleKit, place: Path, secret: bytes, port: int, log: Path | N
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
         out.write(secret)
     command = [
-        sys.executable, "-m", "skyfed.drivers.flower.node", str(os.getpid()),
+        sys.executable, "-m", "skyfed.drivers.flower.node", str(os.getpid()), str(poll),
         "--superlink", kit.station, "--root-certificates", str(place / "ca.pem"),
         "--auth-supernode-private-key", str(place / "vehicle.key"), "--isolation", "process",
         "--superexec-auth-secret-file", str(file), "--host", "127.0.0.1", "--port", str(port),
         "--node-config", f'partition-id={kit.vehicle} folder="{place}"',
     ]  # fmt: skip
     environment = {**os.environ, **QUIET, "FLWR_HOME": str(home)}
-    stream = log.open("ab") if log else None
-    try:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=environment, process_group=0
-        )
-    finally:
-        if stream:
-            stream.close()
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, process_group=0)
 
 
 def _wait(process: subprocess.Popen[bytes], port: int) -> None:

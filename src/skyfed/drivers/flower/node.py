@@ -1,14 +1,41 @@
-"""The SuperNode process: Flower's own, which ends with its parent. `python -m skyfed.drivers.flower.node PARENT ARGS…`."""
+"""The SuperNode process: Flower's own, which ends with its parent and looks for messages as often as it is told.
 
+`python -m skyfed.drivers.flower.node PARENT POLL ARGS…`; a file named by SKYFED_FLEET_SLEEPS is told of every sleep.
+"""
+
+import os
 import sys
+import time
+from typing import Any
 
 from flwr.supercore.app_utils import start_parent_process_monitor
+from flwr.supernode import start_client_internal
 from flwr.supernode.cli import flower_supernode
+
+
+class _Clock:
+    """Stands in for `time` in Flower's loop, whose sleeps are fixed: 3 s between looks for messages, 0.5 s for replies."""
+
+    def __init__(self, poll: float, diary: str | None) -> None:
+        self._poll, self._diary = poll, diary
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, but not longer than asked for."""
+        begin = time.time()
+        time.sleep(min(seconds, self._poll))
+        if self._diary:
+            with open(self._diary, "a", encoding="ascii") as file:
+                file.write(f"{begin} {time.time()}\n")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
 
 
 def main() -> None:
     """Serve until told to stop, or until the parent has gone."""
-    start_parent_process_monitor(int(sys.argv.pop(1)))
+    parent, poll = int(sys.argv.pop(1)), float(sys.argv.pop(1))
+    start_parent_process_monitor(parent)
+    start_client_internal.time = _Clock(poll, os.environ.get("SKYFED_FLEET_SLEEPS"))
     flower_supernode()
 
 

@@ -20,7 +20,7 @@ class Onboard:
     def __init__(self, place: Path, vehicle: int) -> None:
         """Load what a vehicle's folder says: config.toml and plan.npz."""
         config = RunFolder.config_of(place)
-        self.vehicle, self._config, self._run = vehicle, config, run_identity(config)
+        self.vehicle, self.config, self._run = vehicle, config, run_identity(config)
         self._vehicles = Vehicles(config, load_data(config.data), load_fleet_plan(place / "plan.npz"))
         self._start = self._vehicles.initial()
         self._held: tuple[Common, Singles, Singles] | None = None  # the last model received, as sent and as trained
@@ -51,5 +51,5 @@ class Onboard:
         for run, part in layout.parts():
             weights[run] = live[part]
         buffers = np.ascontiguousarray(buffers)
-        self._held = (common_of(self._config, layout, weights, buffers), weights, buffers)
+        self._held = (common_of(self.config, layout, weights, buffers), weights, buffers)
         return weights, buffers
