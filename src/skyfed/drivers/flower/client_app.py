@@ -33,4 +33,4 @@ def train(message: Message, context: Context) -> Message:
 @cache
 def board(place: Path, vehicle: int) -> Onboard:
     """Return the vehicle, loaded once a process."""
-    return Onboard(place, vehicle)
+    return Onboard.load(place, vehicle)

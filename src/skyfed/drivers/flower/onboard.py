@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from skyfed.config import Config
 from skyfed.drivers.execute import run_identity
 from skyfed.drivers.flower.messages import NO_BASE, Job, ReplyError
 from skyfed.flight.fleet import load_fleet_plan
@@ -17,13 +18,18 @@ from skyfed.wire import Common, DecodeError, decode_model
 class Onboard:
     """One vehicle, resident: data and model are loaded once and stay."""
 
-    def __init__(self, place: Path, vehicle: int) -> None:
+    def __init__(self, config: Config, vehicles: Vehicles, vehicle: int) -> None:
+        self.vehicle, self.config, self._run = vehicle, config, run_identity(config)
+        self._vehicles = vehicles
+        self._start = vehicles.initial()
+        self._held: tuple[Common, Singles, Singles] | None = None  # the last model received, as sent and as trained
+
+    @classmethod
+    def load(cls, place: Path, vehicle: int) -> "Onboard":
         """Load what a vehicle's folder says: config.toml and plan.npz."""
         config = RunFolder.config_of(place)
-        self.vehicle, self.config, self._run = vehicle, config, run_identity(config)
-        self._vehicles = Vehicles(config, load_data(config.data), load_fleet_plan(place / "plan.npz"))
-        self._start = self._vehicles.initial()
-        self._held: tuple[Common, Singles, Singles] | None = None  # the last model received, as sent and as trained
+        vehicles = Vehicles(config, load_data(config.data), load_fleet_plan(place / "plan.npz"))
+        return cls(config, vehicles, vehicle)
 
     def train(self, job: Job, model: bytes) -> Upload:
         """Do a job, or raise ReplyError with why not."""
