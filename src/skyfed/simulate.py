@@ -114,7 +114,8 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
     weights = alphas(settings.server, settings.vehicles, sizes)
     layout = driver.layout
     common = common_of(settings, layout, state.weights, state.buffers)
-    aggregate = Aggregate(common, settings.server.clip, layout.live)
+    server = settings.server
+    aggregate = Aggregate(common, server.clip, layout.live, server.aggregate, server.trim)
     there, following = (present(settings.faults, settings.seed, k, settings.vehicles) for k in (t, t + 1))
     masks: dict[int, Bytes | None] = {}
     for upload in driver.train(algorithm, t, state, there):
