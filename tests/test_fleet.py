@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+pytest.importorskip("flwr")
+
 from fleet_cases import RECIPES, SMALL, in_process, says, sets, start, weights
 
 from skyfed.runs.folder import RunFolder
-
-pytest.importorskip("flwr")
 
 
 @pytest.fixture(scope="module")
