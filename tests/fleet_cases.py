@@ -158,7 +158,9 @@ def children(process: subprocess.Popen[bytes], name: str) -> list[int]:
 class Rogue:
     """A vehicle in this process that speaks Flower's fleet API and answers as `reply` says; None is no answer."""
 
-    def __init__(self, place: Path, reply: Callable[[Job, bytes, Message], Message | None], seconds: float = 120) -> None:
+    def __init__(
+        self, place: Path, reply: Callable[[Job, bytes, Message], Message | None], seconds: float = 120
+    ) -> None:
         self._kit, self._reply, self._seconds = read_vehicle(place), reply, seconds
         self.done = threading.Event()
         self.problem: BaseException | None = None

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("flwr")
 
 from fleet_cases import RECIPES, SMALL, in_process, says, sets, start, weights
-
 from skyfed.runs.folder import RunFolder
 
 

@@ -1,5 +1,6 @@
 """Processes that die in the middle of a fleet's run: every round closes, and the bits are those of who was there."""
 
+import contextlib
 import os
 import signal
 import time
@@ -11,9 +12,9 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fleet_cases import Rogue, Yard, children, says, until, weights
 from flwr.app import Message
 
+from fleet_cases import Rogue, Yard, children, says, until, weights
 from skyfed.drivers.flower.messages import Job, answer
 from skyfed.drivers.flower.onboard import Onboard
 from skyfed.rng import stream
@@ -96,9 +97,10 @@ def test_thirty_rounds_with_a_third_dropping_out_at_random(tmp_path):
             return lambda job, model, message: None if drops(job) else good(job, model, message)
 
         yard.station()
-        with Rogue(places[0], flaky(places[0]), 400), Rogue(places[1], flaky(places[1]), 400):
-            with Rogue(places[2], flaky(places[2]), 400):
-                yard.end(400)
+        with contextlib.ExitStack() as crew:
+            for place in places:
+                crew.enter_context(Rogue(place, flaky(place), 400))
+            yard.end(400)
         missed = yard.same_as_absent(tmp_path)
         assert 10 < len(missed) < 60
 

@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 import numpy as np
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from skyfed.records import Singles

@@ -24,7 +24,11 @@ class FleetSettings(BaseModel):
         10, ge=1, description="deadlines with fewer than `least` uploads after which the station gives up for now"
     )
     poll: float = Field(
-        3, ge=0.05, le=3, allow_inf_nan=False, description="seconds between a vehicle's looks for work; Flower's own is 3"
+        3,
+        ge=0.05,
+        le=3,
+        allow_inf_nan=False,
+        description="seconds between a vehicle's looks for work; Flower's own is 3",
     )
     largest: float = Field(
         256e6, ge=1e5, le=2e9, allow_inf_nan=False, description="bytes of the largest request that the station reads"

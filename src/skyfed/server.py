@@ -20,11 +20,15 @@ class ServerSettings(BaseModel):
     )
     aggregate: How = Field(
         "mean",
-        description="how uploads become a step: their mean; with norms clipped to the median one; entry by entry trimmed "
-        "or the median; or clipped and without those that point against most others",
+        description="how uploads become a step: their mean; with norms clipped to the median one; entry by entry "
+        "trimmed or the median; or clipped and without those that point against most others",
     )
     trim: float = Field(
-        0.3, ge=0, lt=0.5, allow_inf_nan=False, description="share of the vehicles that `trimmed` leaves out at either end"
+        0.3,
+        ge=0,
+        lt=0.5,
+        allow_inf_nan=False,
+        description="share of the vehicles that `trimmed` leaves out at either end",
     )
     clip: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="largest l2 norm of an upload; longer ones are scaled down to it"

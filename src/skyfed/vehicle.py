@@ -371,7 +371,6 @@ class Vehicles:
         size, channels = self.layout.live_size, local.channels
         return Update(t, vehicle, size, mask, body, buffers, local.threshold, channels, quant.coder)
 
-
     def _spoilt(self, update: Update, data: bytes, common: Common) -> bytes:
         """Return an upload as it is sent: whole, or made unusable on purpose."""
         t, u = update.round, update.vehicle

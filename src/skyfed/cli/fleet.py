@@ -94,7 +94,7 @@ def fleet_revoke(
 ) -> None:
     """Take a vehicle's key off the station's list.
 
-    The round that runs still counts it; from the next look on it is out, and after the station's next start refused.
+    A station that runs notices within a second and refuses the vehicle from then on.
     """
     from skyfed.drivers.flower.kits import read_station, write_vehicles
     from skyfed.drivers.flower.server_app import KIT

@@ -72,7 +72,7 @@ class RunFolder:
         return cls(path).read_config()
 
     def refuse_other(self, config: Config) -> None:
-        """Raise if the folder is another config's; what changes no result (workers, trackers, a fleet's patience) does not matter."""
+        """Raise if the folder is another config's; what changes no result (workers, track, fleet) does not matter."""
         free = ("workers:", "track.", "fleet.")
         changed = [line for line in differences(self.read_config(), config) if not line.startswith(free)]
         if changed:

@@ -1,4 +1,4 @@
-"""Carries rounds to real vehicles: asks who is there, waits until the deadline, asks again, drops who sends nonsense."""
+"""Carries rounds to real vehicles: asks who is there, waits until the deadline, asks again, drops nonsense."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -57,9 +57,7 @@ class _Round:
     def open(self, most: int) -> list[int]:
         """Return the vehicles that may still answer: asked and awaited, or asked less than so often."""
         awaited = set(self.asked.values())
-        return [
-            u for u in self.vehicles if u not in self.uploads and (u in awaited or self.tries.get(u, 0) < most)
-        ]
+        return [u for u in self.vehicles if u not in self.uploads and (u in awaited or self.tries.get(u, 0) < most)]
 
 
 class FlowerDriver:
@@ -92,27 +90,27 @@ class FlowerDriver:
         common = common_of(self._config, self.layout, state.weights, state.buffers)
         rate = self._config.train.eta_local_at(t)
         for attempt in range(fleet.patience):
-            round = _Round(
+            current = _Round(
                 lambda u: Job(self._run, algorithm, u, t),
                 lambda u: Expected(t, u, common, rate),
                 common, vehicles, time.monotonic() + fleet.deadline,
             )  # fmt: skip
-            self._gather(round)
-            if len(round.uploads) >= min(fleet.least, len(vehicles)):
+            self._gather(current)
+            if len(current.uploads) >= min(fleet.least, len(vehicles)):
                 break
             self._say(
-                f"{algorithm} round {t}: {len(round.uploads)} of at least {fleet.least} uploads after "
+                f"{algorithm} round {t}: {len(current.uploads)} of at least {fleet.least} uploads after "
                 f"{fleet.deadline:g} s; trying again ({attempt + 1} of {fleet.patience})"
             )
         else:
             raise AloneError(f"{algorithm} stops at round {t}: fewer than {fleet.least} vehicles for too long")
         self._first = False
-        self._last = (common, set(round.uploads))
+        self._last = (common, set(current.uploads))
         for u in vehicles:
-            if u in round.uploads:
-                yield round.uploads[u]
+            if u in current.uploads:
+                yield current.uploads[u]
             else:
-                reason = round.reasons.get(u, _AWAY)
+                reason = current.reasons.get(u, _AWAY)
                 self._say(f"{algorithm} round {t}: vehicle {u} is left out: {reason}")
                 yield Missing(u, reason)
 

@@ -17,7 +17,7 @@ from skyfed.errors import SkyfedError
 app = ClientApp()
 
 
-@app.train()
+@app.train()  # type: ignore[untyped-decorator]
 def train(message: Message, context: Context) -> Message:
     """Train for one round."""
     try:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 Scope = MutableMapping[str, Any]
@@ -27,8 +28,9 @@ log = logging.getLogger("skyfed.guard")
 class Guard:
     """ASGI middleware around a SuperLink."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], largest: float) -> None:
-        self._app, self._largest = app, largest
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], largest: float, ready: Path) -> None:
+        """Read at most `largest` bytes of a request; vehicles wait until the file `ready` is there."""
+        self._app, self._largest, self._ready = app, largest, ready
         self._seen: set[str] = set()
         self._times: deque[tuple[float, str]] = deque()
 
@@ -38,6 +40,9 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if scope["path"].startswith(_FLEET) and not self._ready.exists():  # the keys are not registered yet
+            await _refuse(send, 503, "not ready")
+            return
         status, reason = self._look(scope, headers)
         if reason:
             _say(scope, reason)
@@ -106,7 +111,7 @@ def _local(scope: Scope) -> bool:
 
 def _why(scope: Scope, headers: dict[str, str], status: int) -> str:
     """Return why Flower refused a request."""
-    if scope["path"].startswith(_FLEET) and status in (400, 401, 403, 404, 409):
+    if scope["path"].startswith(_FLEET) and status in (400, 401, 403, 404, 409, 412):
         try:
             key = b64decode(headers.get("flwr-public-key", ""), validate=True)
             node = scope["app"].state.linkstate_factory.state().get_node_id_by_public_key(key)

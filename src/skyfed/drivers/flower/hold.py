@@ -19,7 +19,7 @@ from skyfed.config import Config
 from skyfed.drivers.execute import Watcher
 from skyfed.drivers.flower.kits import make_kits, read_station
 from skyfed.drivers.flower.server_app import KIT, make_app, run_rounds
-from skyfed.drivers.flower.station import LostError, end, open_station
+from skyfed.drivers.flower.station import LostError, Station, end, open_station
 from skyfed.errors import BadInputError
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Row
@@ -75,17 +75,18 @@ def for_fleet(config: Config) -> tuple[Config, str]:
 def hold(folder: RunFolder, watcher: Watcher) -> list[str]:
     """Run what is not yet done; a SuperLink that dies is started again. Returns a line for each that diverged."""
     config, log = folder.read_config(), folder.path / LOG
-    kit, diverged = read_station(folder.path / KIT), []
+    kit, diverged = read_station(folder.path / KIT), list[str]()
     journal = Journal(log, watcher)
-
-    def serve(grid: Grid, place: Path) -> None:
-        diverged[:] = run_rounds(grid, folder, journal)
 
     lost, before = 0, 0
     while True:
         try:
             with open_station(kit, config.fleet.largest, log) as station:
-                station.register()
+
+                def serve(grid: Grid, place: Path, station: Station = station) -> None:
+                    diverged[:] = run_rounds(grid, folder, journal, station.register)
+
+                station.register(kit.vehicles)
                 journal.say(f"the station listens at {kit.address} for {len(kit.vehicles)} vehicles")
                 station.run(make_app(serve), folder.path.resolve())
             return diverged

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -98,7 +99,7 @@ def read_vehicle(place: Path) -> VehicleKit:
         raise BadInputError(f"{place / 'vehicle.json'}: damaged") from None
 
 
-def _json(path: Path, wanted: str) -> dict[str, dict[str, str]]:
+def _json(path: Path, wanted: str) -> dict[str, Any]:
     if not path.is_file():
         raise BadInputError(f"{path.parent}: not {wanted}")
     try:

@@ -1,8 +1,12 @@
-"""The SuperLink process: Flower's own, behind our guard. `python -m skyfed.drivers.flower.link LARGEST PARENT ARGS…`."""
+"""The SuperLink process: Flower's own, behind our guard.
+
+`python -m skyfed.drivers.flower.link LARGEST READY PARENT ARGS…`
+"""
 
 import logging
 import ssl
 import sys
+from pathlib import Path
 from typing import Any
 
 import uvicorn.config
@@ -16,13 +20,13 @@ from skyfed.drivers.flower.guard import Guard, Handshake
 
 def main() -> None:
     """Serve until told to stop, or until the parent has gone."""
-    largest, parent = float(sys.argv[1]), int(sys.argv[2])
-    sys.argv[1:3] = []
+    largest, ready, parent = float(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    sys.argv[1:4] = []
     start_parent_process_monitor(parent)
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logging.getLogger("skyfed").addHandler(handler)
-    extensions.get_middleware = lambda: (Middleware(Guard, largest=largest),)
+    extensions.get_middleware = lambda: (Middleware(Guard, largest=largest, ready=ready),)
     make = uvicorn.config.create_ssl_context
 
     def watched(*args: Any, **kwargs: Any) -> ssl.SSLContext:

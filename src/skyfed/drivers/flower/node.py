@@ -14,7 +14,7 @@ from flwr.supernode.cli import flower_supernode
 
 
 class _Clock:
-    """Stands in for `time` in Flower's loop, whose sleeps are fixed: 3 s between looks for messages, 0.5 s for replies."""
+    """Stands in for `time` in Flower's loop, which sleeps 3 s between looks for messages and 0.5 s for replies."""
 
     def __init__(self, poll: float, diary: str | None) -> None:
         self._poll, self._diary = poll, diary

@@ -17,6 +17,7 @@ from skyfed.sensing.datasets import load_data
 
 KIT = "fleet"  # the station's kit, inside its run's folder
 Serve = Callable[[Grid, Path], None]
+Register = Callable[[dict[int, str]], None]
 
 
 def make_app(serve: Serve) -> ServerApp:
@@ -30,13 +31,23 @@ def make_app(serve: Serve) -> ServerApp:
     return app
 
 
-def run_rounds(grid: Grid, folder: RunFolder, watcher: Watcher) -> list[str]:
-    """Run what is not yet done of a folder's run; returns a line for each algorithm that diverged."""
+def run_rounds(grid: Grid, folder: RunFolder, watcher: Watcher, register: Register | None = None) -> list[str]:
+    """Run what is not yet done of a folder's run; returns a line for each algorithm that diverged.
+
+    register: is called with the keys of all vehicles whenever the station's list of them has changed.
+    """
     config, plan = folder.read_config(), load_fleet_plan(folder.path / "plan.npz")
     kit = folder.path / KIT
+    listed = read_station(kit).vehicles
 
     def roll_call() -> dict[int, Node]:
-        known = {key.encode(): u for u, key in read_station(kit).vehicles.items()}
+        nonlocal listed
+        found = read_station(kit).vehicles
+        if found != listed and register:
+            watcher.say(f"the list of keys has changed: {len(found)} vehicles")
+            register(found)
+        listed = found
+        known = {key.encode(): u for u, key in listed.items()}
         nodes = {known[node.public_key]: node for node in grid.get_nodes() if node.public_key in known}
         return {u: Node(node.node_id, node.last_activated_at) for u, node in nodes.items()}
 

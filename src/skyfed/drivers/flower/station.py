@@ -57,15 +57,14 @@ class LostError(SkyfedError):
 class Station:
     """A running SuperLink; use `open_station`."""
 
-    def __init__(self, kit: StationKit, process: subprocess.Popen[bytes], host: str, port: int) -> None:
-        self.process = process
-        self._kit, self._address = kit, f"{host}:{port}"
+    def __init__(self, kit: StationKit, ready: Path, host: str, port: int) -> None:
+        self._ready, self._address = ready, f"{host}:{port}"
         self._authority = kit.authority
         self._secret = (kit.place / "runtime.secret").read_bytes()
 
-    def register(self) -> None:
-        """Make the SuperLink know the kit's keys, and no others."""
-        wanted = {key.encode(): u for u, key in self._kit.vehicles.items()}
+    def register(self, vehicles: dict[int, str]) -> None:
+        """Make the SuperLink know these keys and no others, then let vehicles in."""
+        wanted = {key.encode(): u for u, key in vehicles.items()}
         with self._control() as control:
             known = {
                 bytes(node.public_key): node.node_id
@@ -78,6 +77,7 @@ class Station:
             for key, node in known.items():
                 if key not in wanted:
                     control.UnregisterNode(UnregisterNodeRequest(node_id=node))
+        self._ready.touch()
 
     def run(self, app: ServerApp, folder: Path) -> None:
         """Start a Flower run and be its server app, in this process."""
@@ -140,9 +140,11 @@ def open_station(kit: StationKit, largest: float, log: Path) -> Iterator[Station
     _, port = split_address(kit.address)
     home = kit.place / "flower"
     home.mkdir(exist_ok=True)
+    ready = home.resolve() / "ready"
+    ready.unlink(missing_ok=True)
     place = {name: str((kit.place / name).resolve()) for name in ("cert.pem", "key.pem", "ca.pem", "runtime.secret")}
     command = [
-        sys.executable, "-m", "skyfed.drivers.flower.link", str(largest), str(os.getpid()),
+        sys.executable, "-m", "skyfed.drivers.flower.link", str(largest), str(ready), str(os.getpid()),
         "--host", "0.0.0.0", "--port", str(port), "--isolation", "process",
         "--superexec-auth-secret-file", place["runtime.secret"], "--enable-supernode-auth",
         "--ssl-certfile", place["cert.pem"], "--ssl-keyfile", place["key.pem"], "--ssl-ca-certfile", place["ca.pem"],
@@ -155,7 +157,7 @@ def open_station(kit: StationKit, largest: float, log: Path) -> Iterator[Station
         )
     try:
         _wait(process, f"127.0.0.1:{port}", kit.authority, log)
-        yield Station(kit, process, "127.0.0.1", port)
+        yield Station(kit, ready, "127.0.0.1", port)
     finally:
         end(process)
 

@@ -32,7 +32,9 @@ def patient() -> RetryInvoker:
     return RetryInvoker(lambda: exponential(max_delay=2), httpx.TransportError, max_tries=None, max_time=_PATIENCE)
 
 
-def open_runtime(address: str, name: str, authority: bytes | None, *, secret: bytes = b"", token: str = "") -> RuntimeHttpClient:
+def open_runtime(
+    address: str, name: str, authority: bytes | None, *, secret: bytes = b"", token: str = ""
+) -> RuntimeHttpClient:
     """Return a client of a runtime: with the secret it may acquire tasks, with a task's token it may do the task."""
     callers = [RuntimeVersionHttpInterceptor(component_name=name)]
     if secret:
