@@ -72,8 +72,11 @@ def beating(client: RuntimeHttpClient) -> Iterator[None]:
         thread.join()
 
 
-def serve_vehicle(address: str, secret: bytes, alive: Callable[[], bool]) -> None:
-    """Do every task that a SuperNode has, one after the other, while it is alive."""
+def serve_vehicle(address: str, secret: bytes, alive: Callable[[], bool], met: Callable[[int], None]) -> None:
+    """Do every task that a SuperNode has, one after the other, while it is alive.
+
+    met: is told the id by which the station knows the SuperNode.
+    """
     desk = open_runtime(address, "SuperExec", None, secret=secret)
     while alive():
         token = take(desk, TaskType.CLIENT_APP)
@@ -83,6 +86,7 @@ def serve_vehicle(address: str, secret: bytes, alive: Callable[[], bool]) -> Non
         client = open_runtime(address, "flwr-clientapp", None, token=token)
         with beating(client):
             message, context, _, _ = pull_task_input(client)
+            met(context.node_id)
             reply = app(message, context)
             push_message(client, reply, context)
             push_task_output(client, context, SubStatus.COMPLETED, "")
