@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("flwr")
 
 from fleet_cases import SMALL, in_process, says, sets, until, weights
-
 from skyfed.cli import run_arguments
 
 NAMES = ["skyfed-station", "skyfed-vehicle-0", "skyfed-vehicle-1"]

@@ -1,9 +1,8 @@
 """The SuperNode process: Flower's own, which ends with its parent and looks for messages as often as it is told.
 
-`python -m skyfed.drivers.flower.node PARENT POLL ARGS…`; a file named by SKYFED_FLEET_SLEEPS is told of every sleep.
+`python -m skyfed.drivers.flower.node PARENT POLL ARGS…`
 """
 
-import os
 import sys
 import time
 from typing import Any
@@ -16,16 +15,12 @@ from flwr.supernode.cli import flower_supernode
 class _Clock:
     """Stands in for `time` in Flower's loop, which sleeps 3 s between looks for messages and 0.5 s for replies."""
 
-    def __init__(self, poll: float, diary: str | None) -> None:
-        self._poll, self._diary = poll, diary
+    def __init__(self, poll: float) -> None:
+        self._poll = poll
 
     def sleep(self, seconds: float) -> None:
         """Sleep, but not longer than asked for."""
-        begin = time.time()
         time.sleep(min(seconds, self._poll))
-        if self._diary:
-            with open(self._diary, "a", encoding="ascii") as file:
-                file.write(f"{begin} {time.time()}\n")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
@@ -35,7 +30,7 @@ def main() -> None:
     """Serve until told to stop, or until the parent has gone."""
     parent, poll = int(sys.argv.pop(1)), float(sys.argv.pop(1))
     start_parent_process_monitor(parent)
-    start_client_internal.time = _Clock(poll, os.environ.get("SKYFED_FLEET_SLEEPS"))
+    start_client_internal.time = _Clock(poll)
     flower_supernode()
 
 
