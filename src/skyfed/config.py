@@ -16,6 +16,7 @@ from skyfed.cost import CostSettings
 from skyfed.errors import BadInputError
 from skyfed.faults import FaultSettings
 from skyfed.field import FieldSettings
+from skyfed.fleet import FleetSettings
 from skyfed.flight.problem import FlightSettings
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
 from skyfed.presets import DEFAULT, describe
@@ -61,6 +62,7 @@ class Config(BaseModel):
     cost: CostSettings = CostSettings()
     theory: TheorySettings = TheorySettings()
     faults: FaultSettings = FaultSettings()
+    fleet: FleetSettings = FleetSettings()
     track: TrackSettings = TrackSettings()
 
     @field_validator("algorithms")
@@ -88,6 +90,9 @@ class Config(BaseModel):
             raise ValueError(
                 f"faults.absent: allowed: [vehicle, round] below [{self.vehicles}, {self.rounds}], or a probability"
             )
+        named = [*self.faults.attackers, *(u for u, _, _ in self.faults.spoil)]
+        if any(u >= self.vehicles for u in named):
+            raise ValueError(f"faults: vehicle {max(named)} is named; allowed: below {self.vehicles}")
         return self
 
     def to_toml(self) -> str:

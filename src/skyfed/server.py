@@ -6,6 +6,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from skyfed.records import Floats, Ints, Singles, Update
+from skyfed.robust import How, Opinion, combine
 from skyfed.wire import Common, DecodeError, encode_model, entries
 
 
@@ -17,6 +18,18 @@ class ServerSettings(BaseModel):
     downlink: Literal["difference", "dense"] = Field(
         "difference", description="how the model is sent down: its difference from the last one, or whole"
     )
+    aggregate: How = Field(
+        "mean",
+        description="how uploads become a step: their mean; with norms clipped to the median one; entry by entry "
+        "trimmed or the median; or clipped and without those that point against most others",
+    )
+    trim: float = Field(
+        0.3,
+        ge=0,
+        lt=0.5,
+        allow_inf_nan=False,
+        description="share of the vehicles that `trimmed` leaves out at either end",
+    )
     clip: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="largest l2 norm of an upload; longer ones are scaled down to it"
     )
@@ -26,11 +39,22 @@ class ServerSettings(BaseModel):
 
 
 class Aggregate:
-    """Sums uploads in float64 in the order they are added; weights are rescaled to whoever was added."""
+    """Sums uploads in float64 in the order they are added; weights are rescaled to whoever was added.
 
-    def __init__(self, common: Common, clip: float | None = None, live: tuple[slice, ...] | None = None) -> None:
+    All but the mean need every upload at once, which are kept until the step.
+    """
+
+    def __init__(
+        self,
+        common: Common,
+        clip: float | None = None,
+        live: tuple[slice, ...] | None = None,
+        how: How = "mean",
+        trim: float = 0.3,
+    ) -> None:
         """Start from nothing; `common` is what the uploads were made from, `live` the runs of w they are."""
         self._common, self._clip, self._live = common, clip, live
+        self._how, self._trim, self._opinions = how, trim, list[Opinion]()
         self._sum = np.zeros(common.size)
         self._buffers = np.zeros(len(common.buffers))
         self._seen: set[int] = set()
@@ -44,6 +68,10 @@ class Aggregate:
         wide = entries(update, self._common).astype(np.float64)
         if self._clip is not None:
             wide *= min(1.0, self._clip / max(float(np.sqrt(np.add.reduce(wide * wide))), 1e-300))
+        if self._how != "mean" and weight > 0:
+            self._opinions.append(Opinion(wide.astype(np.float32), update.mask, update.buffers, weight))
+            self.total += weight
+            return
         wide *= weight
         if update.mask is None:
             self._sum += wide
@@ -55,11 +83,14 @@ class Aggregate:
     def step(self, weights: Singles, eta: float) -> tuple[Singles, Singles]:
         """Return w - eta * sum_u alpha_u Pi_u and the averaged buffers (Eq. 13)."""
         moved = weights.astype(np.float64)
-        down, done = (eta / self.total) * self._sum, 0
+        down, buffers, done = (eta / self.total) * self._sum, self._buffers / self.total, 0
+        if self._how != "mean":
+            found, buffers = combine(self._how, self._opinions, self._common.size, self._trim)
+            down = eta * found
         for run in (slice(0, len(moved)),) if self._live is None else self._live:
             moved[run] -= down[done : done + run.stop - run.start]
             done += run.stop - run.start
-        return moved.astype(np.float32), (self._buffers / self.total).astype(np.float32)
+        return moved.astype(np.float32), buffers.astype(np.float32)
 
 
 def alphas(settings: ServerSettings, vehicles: int, sizes: Ints) -> Floats:

@@ -57,6 +57,14 @@ class Report:
     theory: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True)
+class Missing:
+    """A vehicle that gave nothing of use in a round, and why; real fleets have such."""
+
+    vehicle: int
+    reason: str
+
+
 class Driver(Protocol):
     """Carries work to the vehicles and bytes back."""
 
@@ -64,8 +72,8 @@ class Driver(Protocol):
     schedule: Schedule
     pictures: Pictures
 
-    def train(self, algorithm: str, t: int, state: State, vehicles: list[int]) -> Iterator[Upload]:
-        """Yield the uploads of these vehicles in this order."""
+    def train(self, algorithm: str, t: int, state: State, vehicles: list[int]) -> Iterator[Upload | Missing]:
+        """Yield the uploads of these vehicles in this order, or why there is none."""
 
     def genie(self, t: int, state: State) -> tuple[Singles, Singles, float]:
         """Train centrally for one round."""
@@ -106,10 +114,14 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
     weights = alphas(settings.server, settings.vehicles, sizes)
     layout = driver.layout
     common = common_of(settings, layout, state.weights, state.buffers)
-    aggregate = Aggregate(common, settings.server.clip, layout.live)
+    server = settings.server
+    aggregate = Aggregate(common, server.clip, layout.live, server.aggregate, server.trim)
     there, following = (present(settings.faults, settings.seed, k, settings.vehicles) for k in (t, t + 1))
     masks: dict[int, Bytes | None] = {}
     for upload in driver.train(algorithm, t, state, there):
+        if isinstance(upload, Missing):
+            report.dropped[upload.vehicle] = upload.reason
+            continue
         report.uploads.append(upload)
         if not upload.data:
             report.dropped[upload.vehicle] = DIVERGED
@@ -125,7 +137,8 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
                 masks[upload.vehicle] = None if update.mask is None else np.packbits(update.mask)
         except DecodeError as error:
             report.dropped[upload.vehicle] = str(error)
-    useless = [reason for reason in report.dropped.values() if not reason.startswith("late")]
+    came = [upload.vehicle for upload in report.uploads]
+    useless = [report.dropped[u] for u in came if u in report.dropped and not report.dropped[u].startswith("late")]
     if there and len(useless) == len(there):
         raise DivergedError(
             f"{algorithm} stops at round {t}: no vehicle's upload is of use ({useless[0]}); a smaller "
@@ -138,7 +151,7 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
     sent = 0
     if t + 1 < settings.rounds:
         model = common_of(settings, layout, state.weights, state.buffers)
-        sent = broadcast_bytes(settings.server, t + 1, model, common, there, following)
+        sent = broadcast_bytes(settings.server, t + 1, model, common, came, following)
     measured = masks and aggregate.total > 0
     theory = diagnosed(settings, t, driver, before, state, report, masks, weights) if measured else None
     loss = float(np.mean(losses)) if losses else float("nan")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from skyfed.algorithms import Recipe, find_recipe
 from skyfed.cost import CostSettings, Spending, journeys, local_rounds, round_flops, spend
 from skyfed.errors import BadInputError
-from skyfed.faults import FaultSettings
+from skyfed.faults import FaultSettings, attacked, how_spoilt
 from skyfed.flight.fleet import FleetPlan
 from skyfed.learning.channels import ChannelPruner
 from skyfed.learning.evaluate import Scores, evaluate
@@ -156,10 +156,12 @@ class Vehicles:
         delta, raw = self.choice(recipe, vehicle, t, weights)
         with _own_coins(settings.seed, t, vehicle):
             local = self.train_locally(recipe, vehicle, t, weights, buffers, delta)
-        data, update, variance = b"", None, None
+        data, update, variance, buffer_bytes = b"", None, None, 0
         if local.finite:
             update = self.update(vehicle, t, local, raw)
             data = encode(update, self.common(weights, buffers))
+            buffer_bytes = read_header(data).buffers_bytes
+            data = self._spoilt(update, data, self.common(weights, buffers))
             if update.quantised and settings.theory.due(t):
                 variance = _relative(entries(update, self.common(weights, buffers)), local.values)
         quantised = update is not None and update.quantised
@@ -171,7 +173,7 @@ class Vehicles:
             kept_live=len(local.values),
             quantised=quantised,
             paper_bits=paper_bits(self.layout.size, delta, settings.quantise.s, raw=not quantised) if data else 0.0,
-            buffer_bytes=read_header(data).buffers_bytes if data else 0,
+            buffer_bytes=buffer_bytes,
             loss=local.loss,
             seconds=time.perf_counter() - begin,
             cpu=time.process_time() - begin_cpu,
@@ -355,10 +357,10 @@ class Vehicles:
         """Turn what was trained into an upload, quantised or raw (Eqs. 11-12)."""
         quant, mask = self.settings.quantise, local.mask
         rng = stream(self.settings.seed, "quantise", t, vehicle)
-        values = local.values.astype(np.float32, copy=False)
+        values = attacked(self.settings.faults, vehicle, local.values.astype(np.float32, copy=False))
         body: Raw | Quantised
         if rng.random() < raw:
-            exact = local.trained.dtype == np.float32
+            exact = local.trained.dtype == np.float32 and values is local.values
             rate = self.settings.train.eta_local_at(t)
             body = Raw(values, local.trained, rate) if exact else Raw(values)
         else:
@@ -368,6 +370,21 @@ class Vehicles:
         buffers = local.buffers.astype(np.float32, copy=False)
         size, channels = self.layout.live_size, local.channels
         return Update(t, vehicle, size, mask, body, buffers, local.threshold, channels, quant.coder)
+
+    def _spoilt(self, update: Update, data: bytes, common: Common) -> bytes:
+        """Return an upload as it is sent: whole, or made unusable on purpose."""
+        t, u = update.round, update.vehicle
+        how = how_spoilt(self.settings.faults, u, t)
+        if how == "garbage":
+            return stream(self.settings.seed, "garbage", t, u).bytes(len(data))
+        if how == "nan":
+            nothing = np.full(update.kept, np.nan, np.float32)
+            return encode(replace(update, body=Raw(nothing), length=0.0), common)
+        if how == "round":
+            return encode(replace(update, round=t + 1), common)
+        if how == "vehicle":
+            return encode(replace(update, vehicle=u + 1), common)
+        return data
 
 
 def _relative(seen: Singles, exact: Singles) -> float:

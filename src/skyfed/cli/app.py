@@ -10,7 +10,7 @@ import typer.core
 
 typer.core.HAS_RICH = False  # typer 0.20 escapes "[default: …]" for rich in plain help too
 
-_ORDER = ["presets", "plan", "run", "resume", "runs", "evaluate", "report", "bound", "sweep", "data", "bench"]
+_ORDER = ["presets", "plan", "run", "resume", "runs", "evaluate", "report", "bound", "sweep", "fleet", "data", "bench"]
 
 
 class _Verbs(typer.core.TyperGroup):
@@ -32,7 +32,9 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure: ratios of one run, beside their bars.", no_args_is_help=True)
 data = typer.Typer(help="Fetch data sets and say where they lie.", no_args_is_help=True)
+fleet = typer.Typer(help="The same experiment across machines, on Flower.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+app.add_typer(fleet, name="fleet")
 app.add_typer(data, name="data")
 
 

@@ -84,3 +84,15 @@ def _show(title: str, rows: "list[Row]", as_json: bool) -> None:
         print(to_json(rows))
     else:
         print_rows(title, rows)
+
+
+@bench.command("fleet")
+def bench_fleet(
+    as_json: Json = False,
+    vehicles: Annotated[int, typer.Option(metavar="N", min=1, help="Vehicles of the small fleet.")] = 3,
+    rounds: Annotated[int, typer.Option(metavar="N", min=4, help="Rounds of the small fleet.")] = 20,
+) -> None:
+    """Measure what a round on Flower costs beyond training (about 3 minutes)."""
+    from skyfed.bench.fleet import bench_fleet as measure
+
+    _show(f"Fleet on this machine, {vehicles} vehicles", measure(vehicles, rounds, _announce), as_json)

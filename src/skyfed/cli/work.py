@@ -121,7 +121,6 @@ def train_run(
     """Plan, train, tabulate, draw; a signal stops after the present round. Returns what diverged."""
     from skyfed.drivers.execute import execute
     from skyfed.drivers.tracking import Tracking
-    from skyfed.report.tables import print_resources, print_summary
     from skyfed.report.view import RunView
 
     fleet = plan_flights(folder, config, mission, plain, again(place))
@@ -137,9 +136,16 @@ def train_run(
         raise
     finally:
         stop.later = False
+    show_run(folder, config, fleet)
+    return diverged
+
+
+def show_run(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:
+    """Tabulate and draw a run that has ended."""
+    from skyfed.report.tables import print_resources, print_summary
+
     print_summary(folder.path, config.algorithms, f"Run {folder.path}")
     print_resources(folder.path, config.algorithms, f"What it cost: model {config.cost.model!r}, all vehicles together")
     draw_flights(folder, config, fleet)
     draw_training(folder.path, [folder.path], config.algorithms)
     print(f"written to {folder.path}: figures/, tables (parquet), models (safetensors)")
-    return diverged

@@ -1,6 +1,8 @@
 """Run every algorithm of a config in its folder, or go on where an earlier start stopped."""
 
 import hashlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import tomli_w
@@ -16,7 +18,7 @@ from skyfed.runs.folder import RunFolder
 from skyfed.runs.recorder import AlgorithmRecorder
 from skyfed.runs.store import Row
 from skyfed.sensing.datasets import Pictures
-from skyfed.simulate import State, run
+from skyfed.simulate import Driver, State, run
 from skyfed.vehicle import Vehicles
 from skyfed.wire import bucket_starts, quantiser
 
@@ -36,10 +38,22 @@ class Watcher(Protocol):
         """Show a line."""
 
 
+Carry = Callable[[Vehicles], AbstractContextManager[Driver]]
+
+
 def execute(
-    folder: RunFolder, config: Config, pictures: Pictures, plan: FleetPlan, workers: int, watcher: Watcher
+    folder: RunFolder,
+    config: Config,
+    pictures: Pictures,
+    plan: FleetPlan,
+    workers: int,
+    watcher: Watcher,
+    carry: Carry | None = None,
 ) -> list[str]:
-    """Train what is not yet trained; every finished round is kept. Returns a line for each algorithm that diverged."""
+    """Train what is not yet trained; every finished round is kept. Returns a line for each algorithm that diverged.
+
+    carry: opens the driver; by default vehicles are in this process, or in workers where there are several.
+    """
     diverged: dict[str, str] = {}
     folder.note(diverged=None)
     vehicles = Vehicles(config, pictures, plan)
@@ -61,7 +75,8 @@ def execute(
     start = State(*vehicles.initial())
     identity = run_identity(config)
     plan_file = folder.path / "plan.npz"
-    with PoolDriver(vehicles, config, plan_file, workers) if workers > 1 else _Alone(vehicles) as driver:
+    here: Carry = (lambda vehicles: PoolDriver(vehicles, config, plan_file, workers)) if workers > 1 else _Alone
+    with (carry or here)(vehicles) as driver:
         for algorithm in config.algorithms:
             recorder = AlgorithmRecorder(
                 folder, config, algorithm, vehicles.schedule, len(pictures.test_labels), identity,
@@ -106,8 +121,9 @@ def quantiser_warning(config: Config, layout: Layout) -> str:
 
 
 def run_identity(config: Config) -> str:
-    """Return what marks a run's own checkpoints: its settings, workers and trackers aside."""
-    tree = config.model_copy(update={"workers": 0}).model_dump(mode="json", exclude_none=True, exclude={"track"})
+    """Return what marks a run's own checkpoints: its settings, workers, trackers and a fleet's patience aside."""
+    aside = {"track", "fleet"}
+    tree = config.model_copy(update={"workers": 0}).model_dump(mode="json", exclude_none=True, exclude=aside)
     return hashlib.sha256(tomli_w.dumps(tree).encode()).hexdigest()[:16]
 
 

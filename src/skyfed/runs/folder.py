@@ -72,10 +72,9 @@ class RunFolder:
         return cls(path).read_config()
 
     def refuse_other(self, config: Config) -> None:
-        """Raise if the folder is another config's; workers and trackers, which change no result, do not matter."""
-        changed = [
-            line for line in differences(self.read_config(), config) if not line.startswith(("workers:", "track."))
-        ]
+        """Raise if the folder is another config's; what changes no result (workers, track, fleet) does not matter."""
+        free = ("workers:", "track.", "fleet.")
+        changed = [line for line in differences(self.read_config(), config) if not line.startswith(free)]
         if changed:
             raise BadInputError(
                 f"--out {self.path}: holds another run ({'; '.join(changed[:3])}); allowed: a new folder"

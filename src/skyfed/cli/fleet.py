@@ -1,0 +1,166 @@
+"""Verbs of a fleet across machines, on Flower."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skyfed.cli.app import Out, Overrides, Plain, Source, fleet
+from skyfed.cli.draw import write_report
+from skyfed.cli.stop import StoppedError, stop
+from skyfed.cli.work import end_with, load_pictures, new_folder, plan_flights, prepare, show_run
+from skyfed.errors import BadInputError
+
+if TYPE_CHECKING:
+    from skyfed.config import Config
+    from skyfed.runs.folder import RunFolder
+
+Vehicles = Annotated[int | None, typer.Option(min=1, help="How many vehicles; the config's number if not given.")]
+
+
+@fleet.command("try")
+def fleet_try(
+    source: Source = "smoke",
+    vehicles: Vehicles = None,
+    overrides: Overrides = None,
+    out: Out = None,
+    plain: Plain = False,
+) -> None:
+    """Run a whole fleet on this machine: a station, and every vehicle in processes of its own.
+
+    The bytes go through Flower over TLS, as they would between machines. Ctrl-C stops after the round; the same
+    command goes on.
+
+    \b
+    skyfed fleet try smoke --vehicles 3
+    """
+    from skyfed.drivers.flower.hold import rehearsal
+    from skyfed.runs.folder import RunFolder
+
+    config = _config(source, overrides or [], vehicles)
+    mission = prepare(config)
+    load_pictures(config, plain)
+    place = out or new_folder(source)
+    with RunFolder.claim(place, config, sys.argv[1:]) as folder:
+        plan_flights(folder, config, mission, plain, f"skyfed fleet try {source} --out {place}")
+        with rehearsal(folder, config.vehicles):
+            _hold(folder, config, plain, f"skyfed {' '.join(sys.argv[1:])}")
+
+
+@fleet.command("keys")
+def fleet_keys(
+    source: Source = "smoke",
+    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where vehicles will reach the station.")] = "",
+    out: Out = None,
+    vehicles: Vehicles = None,
+    overrides: Overrides = None,
+    plain: Plain = False,
+) -> None:
+    """Plan the flights and prepare a folder for the station and one for each vehicle, with certificates and keys.
+
+    Carry each vehicle's folder to its machine; its key is nowhere else.
+
+    \b
+    skyfed fleet keys quick --vehicles 3 --address 192.0.2.1:9092 --out fleet
+    """
+    from skyfed.drivers.flower.hold import equip
+    from skyfed.drivers.flower.kits import make_kits, split_address
+    from skyfed.drivers.flower.server_app import KIT
+    from skyfed.runs.folder import RunFolder
+
+    if not address or out is None:
+        raise BadInputError("fleet keys: --address HOST:PORT and --out DIR are needed")
+    split_address(address)
+    config = _config(source, overrides or [], vehicles)
+    mission = prepare(config)
+    station, places = out / "station", [out / f"vehicle-{u}" for u in range(config.vehicles)]
+    if (station / KIT / "vehicles.json").exists():
+        raise BadInputError(f"--out {out}: has keys already; allowed: a new folder")
+    with RunFolder.claim(station, config, sys.argv[1:]) as folder:
+        plan_flights(folder, config, mission, plain, f"skyfed fleet keys {source} --address {address} --out {out}")
+        make_kits(station / KIT, places, address)
+        for place in places:
+            equip(station, place)
+    print(f"written to {out}: station/, vehicle-0/ … vehicle-{config.vehicles - 1}/")
+    print(f"on the station: skyfed fleet station {station}")
+    print("on each vehicle's machine, with its own folder: skyfed fleet vehicle DIR")
+
+
+@fleet.command("revoke")
+def fleet_revoke(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")],
+    vehicle: Annotated[int, typer.Argument(metavar="VEHICLE", help="Whose key.")],
+) -> None:
+    """Take a vehicle's key off the station's list.
+
+    A station that runs notices within a second and refuses the vehicle from then on.
+    """
+    from skyfed.drivers.flower.kits import read_station, write_vehicles
+    from skyfed.drivers.flower.server_app import KIT
+
+    kit = read_station(folder / KIT)
+    if vehicle not in kit.vehicles:
+        known = ", ".join(map(str, kit.vehicles))
+        raise BadInputError(f"vehicle {vehicle}: no key of it here; known: {known}")
+    write_vehicles(folder / KIT, kit.address, {u: key for u, key in kit.vehicles.items() if u != vehicle})
+    print(f"vehicle {vehicle} is no longer known to {folder}")
+
+
+@fleet.command("station")
+def fleet_station(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")], plain: Plain = False
+) -> None:
+    """Run the station: wait for vehicles, run every round, go on where an earlier start stood."""
+    from skyfed.runs.folder import RunFolder
+
+    config = RunFolder.config_of(folder)
+    load_pictures(config, plain)
+    with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
+        _hold(claimed, config, plain, f"skyfed fleet station {folder}")
+
+
+@fleet.command("vehicle")
+def fleet_vehicle(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The vehicle's folder.")],
+) -> None:
+    """Run a vehicle: load its data once, then train whenever the station asks. Ends on a signal."""
+    from skyfed.drivers.flower.craft import fly
+    from skyfed.drivers.flower.kits import read_vehicle
+
+    fly(read_vehicle(folder), lambda line: print(line, file=sys.stderr, flush=True))
+
+
+def _config(source: str, overrides: list[str], vehicles: int | None) -> "Config":
+    from skyfed.config import load_config
+    from skyfed.drivers.flower.hold import for_fleet
+
+    count = [f"vehicles={vehicles}"] if vehicles is not None else []
+    config, line = for_fleet(load_config(source, [*overrides, *count]))
+    if line:
+        print(line, file=sys.stderr)
+    return config
+
+
+def _hold(folder: "RunFolder", config: "Config", plain: bool, again: str) -> None:
+    """Run the station with a live view; a signal stops after the present round."""
+    from skyfed.drivers.flower.hold import hold
+    from skyfed.drivers.tracking import Tracking
+    from skyfed.flight.fleet import load_fleet_plan
+    from skyfed.report.view import RunView
+
+    stop.later = True
+    try:
+        with (
+            RunView(config.algorithms, config.rounds, plain, stop.check) as view,
+            Tracking(folder, config, view) as tracking,
+        ):
+            diverged = hold(folder, tracking)
+    except StoppedError:
+        print(f"stopped; every finished round is kept; go on with: {again}", file=sys.stderr)
+        raise
+    finally:
+        stop.later = False
+    show_run(folder, config, load_fleet_plan(folder.path / "plan.npz"))
+    write_report([folder.path], folder.path / "report.html")
+    end_with(diverged)

@@ -1,0 +1,201 @@
+"""Carries rounds to real vehicles: asks who is there, waits until the deadline, asks again, drops nonsense."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from skyfed.config import Config
+from skyfed.drivers.execute import run_identity
+from skyfed.drivers.flower.messages import NO_BASE, Job, ReplyError, ask, read_reply
+from skyfed.errors import BadInputError, SkyfedError
+from skyfed.learning.evaluate import Scores
+from skyfed.records import Probe, Singles
+from skyfed.simulate import Missing, State
+from skyfed.vehicle import Upload, Vehicles, chunks, common_of, joined
+from skyfed.wire import Common, DecodeError, Expected, decode, encode_model
+
+_POLL = 0.1  # seconds between two looks for replies
+_ROLL_CALL = 1.0  # seconds between two looks at who is there
+_AWAY = "out of touch"
+
+
+class AloneError(SkyfedError):
+    """Too few vehicles for too long; what was done is kept."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A vehicle that is in touch: its Flower node, and since when; who came back has lost what it was asked."""
+
+    id: int
+    since: str
+
+
+RollCall = Callable[[], dict[int, Node]]
+
+
+@dataclass
+class _Round:
+    """What is known of a round while it goes on."""
+
+    job: Callable[[int], Job]
+    expected: Callable[[int], Expected]
+    common: Common
+    vehicles: list[int]
+    closes: float
+    asked: dict[str, int] = field(default_factory=dict)  # message → vehicle
+    nodes: dict[int, Node] = field(default_factory=dict)  # vehicle → where it was asked
+    tries: dict[int, int] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+    uploads: dict[int, Upload] = field(default_factory=dict)
+    whole: set[int] = field(default_factory=set)  # who must be sent the model, not a difference
+
+    def open(self, most: int) -> list[int]:
+        """Return the vehicles that may still answer: asked and awaited, or asked less than so often."""
+        awaited = set(self.asked.values())
+        return [u for u in self.vehicles if u not in self.uploads and (u in awaited or self.tries.get(u, 0) < most)]
+
+
+class FlowerDriver:
+    """A driver over Flower's grid; use as a context manager.
+
+    The station has the model and the test pictures; `vehicles` is its own copy, which scores and never trains.
+    """
+
+    def __init__(
+        self, vehicles: Vehicles, config: Config, grid: Grid, roll_call: RollCall, say: Callable[[str], None]
+    ) -> None:
+        self.layout, self.schedule, self.pictures = vehicles.layout, vehicles.schedule, vehicles.pictures
+        self._vehicles, self._config, self._grid, self._roll_call, self._say = vehicles, config, grid, roll_call, say
+        self._run = run_identity(config)
+        self._last: tuple[Common, set[int]] | None = None  # the last model sent, and who has it
+        self._present: dict[int, Node] = {}
+        self._first = True
+
+    def __enter__(self) -> "FlowerDriver":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def train(self, algorithm: str, t: int, state: State, vehicles: list[int]) -> Iterator[Upload | Missing]:
+        """Yield the uploads in order once the round is closed."""
+        fleet = self._config.fleet
+        common = common_of(self._config, self.layout, state.weights, state.buffers)
+        rate = self._config.train.eta_local_at(t)
+        for attempt in range(fleet.patience):
+            current = _Round(
+                lambda u: Job(self._run, algorithm, u, t),
+                lambda u: Expected(t, u, common, rate),
+                common, vehicles, time.monotonic() + fleet.deadline,
+            )  # fmt: skip
+            self._gather(current)
+            if len(current.uploads) >= min(fleet.least, len(vehicles)):
+                break
+            self._say(
+                f"{algorithm} round {t}: {len(current.uploads)} of at least {fleet.least} uploads after "
+                f"{fleet.deadline:g} s; trying again ({attempt + 1} of {fleet.patience})"
+            )
+        else:
+            raise AloneError(f"{algorithm} stops at round {t}: fewer than {fleet.least} vehicles for too long")
+        self._first = False
+        self._last = (common, set(current.uploads))
+        for u in vehicles:
+            if u in current.uploads:
+                yield current.uploads[u]
+            else:
+                reason = current.reasons.get(u, _AWAY)
+                self._say(f"{algorithm} round {t}: vehicle {u} is left out: {reason}")
+                yield Missing(u, reason)
+
+    def _gather(self, round: _Round) -> None:
+        """Ask everyone who is or comes there, until all have answered or the round closes."""
+        fleet, looked, quiet = self._config.fleet, 0.0, time.monotonic()
+        while (waiting := round.open(fleet.tries)) and (now := time.monotonic()) < round.closes:
+            if now - looked > _ROLL_CALL:
+                self._look()
+                looked = now
+            reached = [u for u in waiting if u in self._present]
+            fresh = [u for u in reached if round.nodes.get(u) != self._present[u]]
+            self._ask(round, [u for u in fresh if round.tries.get(u, 0) < fleet.tries])
+            replies = self._replies(round)
+            if replies or any(u in round.asked.values() for u in reached):
+                quiet = time.monotonic()
+            elif not self._first and not reached and time.monotonic() - quiet > fleet.grace:
+                return  # whoever is in touch has answered
+            if not replies:
+                time.sleep(_POLL)
+
+    def _look(self) -> None:
+        present = self._roll_call()
+        for u in sorted(set(present) - set(self._present)):
+            self._say(f"vehicle {u} is in touch")
+        for u in sorted(set(self._present) - set(present)):
+            self._say(f"vehicle {u} is {_AWAY}")
+        self._present = present
+
+    def _ask(self, round: _Round, vehicles: Iterable[int]) -> None:
+        messages: list[Message] = []
+        last, had = self._last or (None, set())
+        difference = self._config.server.downlink == "difference"
+        packed: dict[bool, bytes] = {}
+        for u in vehicles:
+            known = difference and last is not None and u in had - round.whole
+            if known not in packed:
+                packed[known] = encode_model(round.job(u).round, round.common, last if known else None)
+            round.tries[u] = round.tries.get(u, 0) + 1
+            round.nodes[u] = self._present[u]
+            for old in [key for key, vehicle in round.asked.items() if vehicle == u]:
+                del round.asked[old]
+            left = max(1.0, round.closes - time.monotonic())
+            messages.append(ask(self._present[u].id, round.job(u), packed[known], left, round.tries[u]))
+        if messages:
+            for message, key in zip(messages, self._grid.push_messages(messages), strict=False):
+                if key:
+                    job = message.content["job"]
+                    round.asked[key] = int(job["vehicle"])
+
+    def _replies(self, round: _Round) -> int:
+        """Take in what has come; returns how many replies."""
+        if not round.asked:
+            return 0
+        count = 0
+        for reply in self._grid.pull_messages(list(round.asked)):
+            u = round.asked.pop(reply.metadata.reply_to_message_id, None)
+            if u is None:
+                continue
+            count += 1
+            try:
+                upload = read_reply(reply)
+                if upload.vehicle != u:
+                    raise ReplyError(f"poses as vehicle {upload.vehicle}")
+                if upload.data:  # else its training diverged, which the round will say
+                    decode(upload.data, round.expected(u))
+                round.uploads[u] = upload
+                continue
+            except (ReplyError, DecodeError) as error:
+                round.reasons[u] = str(error)
+            round.nodes.pop(u, None)  # to be asked again
+            if round.reasons[u] == NO_BASE and u not in round.whole:
+                round.whole.add(u)
+                round.tries[u] -= 1
+        return count
+
+    def genie(self, t: int, state: State) -> tuple[Singles, Singles, float]:
+        """Refuse: nobody has all the data."""
+        raise BadInputError("algorithms: sgd trains on the union of all data, which stays on the vehicles")
+
+    def probe(self, t: int, state: State, after: State, vehicles: list[int]) -> Iterator[Probe]:
+        """Refuse: the diagnostics look into the vehicles' data."""
+        raise BadInputError("theory.every: measured where all data is, in a simulation; allowed here: 0")
+
+    def score(self, state: State) -> Scores:
+        """Score every test picture, here."""
+        total = len(self.pictures.test_labels)
+        return joined([self._vehicles.score(a, b, state.weights, state.buffers) for a, b in chunks(total)])

@@ -1,0 +1,36 @@
+"""The vehicles' Flower app: a job in a message, an upload in the reply.
+
+In a resident vehicle (`vehicle.py`) everything is loaded already; started by Flower's own executor, once a message, the
+app works as well, but reads data and builds the model each time.
+"""
+
+from functools import cache
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from skyfed.drivers.flower.messages import ReplyError, answer, read_job, refuse
+from skyfed.drivers.flower.onboard import Onboard
+from skyfed.errors import SkyfedError
+
+app = ClientApp()
+
+
+@app.train()  # type: ignore[untyped-decorator]
+def train(message: Message, context: Context) -> Message:
+    """Train for one round."""
+    try:
+        job, model = read_job(message)
+        place, vehicle = Path(str(context.node_config["folder"])), int(context.node_config["partition-id"])
+        return answer(board(place, vehicle).train(job, model), message)
+    except ReplyError as error:
+        return refuse(str(error), message)
+    except SkyfedError as error:
+        return refuse(f"{type(error).__name__}: {error}", message)
+
+
+@cache
+def board(place: Path, vehicle: int) -> Onboard:
+    """Return the vehicle, loaded once a process."""
+    return Onboard.load(place, vehicle)

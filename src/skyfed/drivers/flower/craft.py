@@ -1,0 +1,111 @@
+"""A vehicle: a SuperNode that speaks with the station, and this process, which has data and model loaded and trains."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from skyfed.drivers.flower.kits import VehicleKit
+from skyfed.drivers.flower.station import QUIET, end
+from skyfed.errors import BadInputError
+from skyfed.files import write_whole
+
+_AGAIN = 2.0  # seconds before a SuperNode that ended is started again
+
+
+def fly(kit: VehicleKit, say: Callable[[str], None]) -> None:
+    """Load everything, then train whenever the station asks, until a signal comes."""
+    from skyfed.drivers.flower.client_app import board
+    from skyfed.drivers.flower.tasks import serve_vehicle
+
+    for name in ("config.toml", "plan.npz", "ca.pem", "vehicle.key"):
+        if not (kit.place / name).is_file():
+            raise BadInputError(f"{kit.place}: not a vehicle's folder (no {name})")
+    place = kit.place.resolve()
+    poll = board(place, kit.vehicle).config.fleet.poll
+    say(f"vehicle {kit.vehicle} is ready for {kit.station}")
+    home = place / "flower"
+    home.mkdir(exist_ok=True)
+    while True:
+        _sign_off(kit, home / "node")
+        secret, port = os.urandom(32), _free_port()
+        process = _start(kit, place, poll, secret, port)
+        try:
+            _wait(process, port)
+            alive = partial(_alive, process)
+            serve_vehicle(f"127.0.0.1:{port}", secret, alive, lambda node: _note(home / "node", node))
+        except httpx.HTTPError as error:
+            say(f"vehicle {kit.vehicle}: the SuperNode does not answer ({type(error).__name__})")
+        finally:
+            end(process, 3.0)
+        say(f"vehicle {kit.vehicle}: the SuperNode ended (exit code {process.returncode}); starting it again")
+        time.sleep(_AGAIN)
+
+
+def _alive(process: subprocess.Popen[bytes]) -> bool:
+    return process.poll() is None
+
+
+def _note(path: Path, node: int) -> None:
+    if not path.exists() or path.read_text() != str(node):
+        write_whole(path, str(node).encode())
+
+
+def _sign_off(kit: VehicleKit, known: Path) -> None:
+    """Tell the station that a SuperNode that was killed has gone, or it keeps the new one out for a minute."""
+    if not known.is_file() or not known.read_text().isdigit():
+        return
+    key = load_ssh_private_key((kit.place / "vehicle.key").read_bytes(), None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    signing = [
+        RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+        NodeAuthHttpInterceptor(key, key.public_key()),
+    ]
+    authority = (kit.place / "ca.pem").read_bytes()
+    with suppress(httpx.HTTPError), FleetHttpClient.from_server_address(kit.station, False, authority, signing) as link:
+        link.DeactivateNode(DeactivateNodeRequest(node_id=int(known.read_text())))
+
+
+def _start(kit: VehicleKit, place: Path, poll: float, secret: bytes, port: int) -> subprocess.Popen[bytes]:
+    home = place / "flower"
+    file = home / "runtime.secret"
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+        out.write(secret)
+    command = [
+        sys.executable, "-m", "skyfed.drivers.flower.node", str(os.getpid()), str(poll),
+        "--superlink", kit.station, "--root-certificates", str(place / "ca.pem"),
+        "--auth-supernode-private-key", str(place / "vehicle.key"), "--isolation", "process",
+        "--superexec-auth-secret-file", str(file), "--host", "127.0.0.1", "--port", str(port),
+        "--node-config", f'partition-id={kit.vehicle} folder="{place}"',
+    ]  # fmt: skip
+    environment = {**os.environ, **QUIET, "FLWR_HOME": str(home)}
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, process_group=0)
+
+
+def _wait(process: subprocess.Popen[bytes], port: int) -> None:
+    """Wait until a SuperNode's own runtime listens, or the SuperNode has ended."""
+    while process.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

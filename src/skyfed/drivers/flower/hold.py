@@ -1,0 +1,140 @@
+"""A run across machines from its first round to its last, through SuperLinks that die; and all of it on one machine."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from flwr.serverapp import Grid
+
+from skyfed.algorithms import find_recipe
+from skyfed.config import Config
+from skyfed.drivers.execute import Watcher
+from skyfed.drivers.flower.kits import make_kits, read_station
+from skyfed.drivers.flower.server_app import KIT, make_app, run_rounds
+from skyfed.drivers.flower.station import LostError, Station, end, open_station
+from skyfed.errors import BadInputError
+from skyfed.runs.folder import RunFolder
+from skyfed.runs.store import Row
+
+LOG = "station.log"
+_TRIES = 5  # SuperLinks in a row that may be lost without a round in between
+_PAUSE = 1.0
+
+
+class Journal:
+    """A watcher that also writes every line to the station's log, beside the SuperLink's own."""
+
+    def __init__(self, path: Path, watcher: Watcher) -> None:
+        self._path, self._watcher = path, watcher
+        self.rounds = 0
+
+    def begin(self, algorithm: str, first: int, rows: list[Row]) -> None:
+        """Announce an algorithm."""
+        self._write(f"{algorithm} begins at round {first}")
+        self._watcher.begin(algorithm, first, rows)
+
+    def round(self, algorithm: str, row: Row) -> None:
+        """Note a finished round."""
+        self.rounds += 1
+        self._write(
+            f"{algorithm} round {row['round']}: {row['uploads']} in, {row['dropped']} left out, "
+            f"{row['wire_bytes']} bytes up, {row['seconds']:.1f} s"
+        )
+        self._watcher.round(algorithm, row)
+
+    def say(self, line: str) -> None:
+        """Note and show a line."""
+        self._write(line)
+        self._watcher.say(line)
+
+    def _write(self, line: str) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {line}\n")
+
+
+def for_fleet(config: Config) -> tuple[Config, str]:
+    """Return a config without what needs all data in one place, and a line on what was left out."""
+    central = [name for name in config.algorithms if find_recipe(name).central]
+    rest = [name for name in config.algorithms if name not in central]
+    if not rest:
+        raise BadInputError(f"algorithms = {central}: train on the union of all data, which stays on the vehicles")
+    if config.theory.every:
+        raise BadInputError("theory.every: measured where all data is, in a simulation; allowed here: 0")
+    line = f"{', '.join(central)} is left out: it trains on the union of all data, which stays on the vehicles"
+    return config.model_copy(update={"algorithms": rest}), line if central else ""
+
+
+def hold(folder: RunFolder, watcher: Watcher) -> list[str]:
+    """Run what is not yet done; a SuperLink that dies is started again. Returns a line for each that diverged."""
+    config, log = folder.read_config(), folder.path / LOG
+    kit, diverged = read_station(folder.path / KIT), list[str]()
+    journal = Journal(log, watcher)
+
+    lost, before = 0, 0
+    while True:
+        try:
+            with open_station(kit, config.fleet.largest, log) as station:
+
+                def serve(grid: Grid, place: Path, station: Station = station) -> None:
+                    diverged[:] = run_rounds(grid, folder, journal, station.register)
+
+                station.register(kit.vehicles)
+                journal.say(f"the station listens at {kit.address} for {len(kit.vehicles)} vehicles")
+                station.run(make_app(serve), folder.path.resolve())
+            return diverged
+        except LostError as error:
+            lost = 1 if journal.rounds > before else lost + 1
+            before = journal.rounds
+            if lost == _TRIES:
+                raise
+            journal.say(f"{error}; starting it again")
+            time.sleep(_PAUSE)
+
+
+@contextmanager
+def rehearsal(folder: RunFolder, vehicles: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Prepare a station in a run's folder and start its vehicles on this machine; stop those in the end."""
+    with tempfile.TemporaryDirectory(prefix="skyfed-fleet-") as name:
+        places = [Path(name) / f"vehicle-{u}" for u in range(vehicles)]
+        make_kits(folder.path / KIT, places, f"127.0.0.1:{_free_port()}")
+        crafts: list[subprocess.Popen[bytes]] = []
+        try:
+            for u, place in enumerate(places):
+                equip(folder.path, place)
+                crafts.append(start_vehicle(place, folder.path / KIT / f"vehicle-{u}.log"))
+            yield crafts
+        finally:
+            for craft in crafts:
+                craft.terminate()
+            for craft in crafts:
+                end(craft)
+
+
+def equip(run: Path, place: Path) -> None:
+    """Give a vehicle its config and its flights."""
+    for name in ("config.toml", "plan.npz"):
+        shutil.copyfile(run / name, place / name)
+
+
+def start_vehicle(place: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start a vehicle as a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [sys.executable, "-m", "skyfed.cli", "fleet", "vehicle", str(place)],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0,
+        )  # fmt: skip
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])

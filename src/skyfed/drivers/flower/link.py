@@ -1,0 +1,43 @@
+"""The SuperLink process: Flower's own, behind our guard.
+
+`python -m skyfed.drivers.flower.link LARGEST READY PARENT ARGS…`
+"""
+
+import logging
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
+
+import uvicorn.config
+from flwr.supercore.app_utils import start_parent_process_monitor
+from flwr.superlink import extensions
+from flwr.superlink.cli.flower_superlink import flower_superlink
+from starlette.middleware import Middleware
+
+from skyfed.drivers.flower.guard import Guard, Handshake
+
+
+def main() -> None:
+    """Serve until told to stop, or until the parent has gone."""
+    largest, ready, parent = float(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    sys.argv[1:4] = []
+    start_parent_process_monitor(parent)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logging.getLogger("skyfed").addHandler(handler)
+    extensions.get_middleware = lambda: (Middleware(Guard, largest=largest, ready=ready),)
+    make = uvicorn.config.create_ssl_context
+
+    def watched(*args: Any, **kwargs: Any) -> ssl.SSLContext:
+        context: ssl.SSLContext = make(*args, **kwargs)
+        context.sslobject_class = Handshake
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        return context
+
+    uvicorn.config.create_ssl_context = watched
+    flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

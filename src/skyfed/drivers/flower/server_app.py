@@ -1,0 +1,81 @@
+"""The station's Flower app: the simulator's own round loop, with a driver that speaks through Flower's grid."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from skyfed.drivers.execute import Watcher, execute
+from skyfed.drivers.flower.carry import FlowerDriver, Node
+from skyfed.drivers.flower.kits import read_station
+from skyfed.flight.fleet import load_fleet_plan
+from skyfed.runs.folder import RunFolder
+from skyfed.runs.store import Row
+from skyfed.sensing.datasets import load_data
+
+KIT = "fleet"  # the station's kit, inside its run's folder
+Serve = Callable[[Grid, Path], None]
+Register = Callable[[dict[int, str]], None]
+
+
+def make_app(serve: Serve) -> ServerApp:
+    """Return an app that serves the run whose folder its config names."""
+    app = ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator]
+    def main(grid: Grid, context: Context) -> None:
+        serve(grid, Path(str(context.run_config["folder"])))
+
+    return app
+
+
+def run_rounds(grid: Grid, folder: RunFolder, watcher: Watcher, register: Register | None = None) -> list[str]:
+    """Run what is not yet done of a folder's run; returns a line for each algorithm that diverged.
+
+    register: is called with the keys of all vehicles whenever the station's list of them has changed.
+    """
+    config, plan = folder.read_config(), load_fleet_plan(folder.path / "plan.npz")
+    kit = folder.path / KIT
+    listed = read_station(kit).vehicles
+
+    def roll_call() -> dict[int, Node]:
+        nonlocal listed
+        found = read_station(kit).vehicles
+        if found != listed and register:
+            watcher.say(f"the list of keys has changed: {len(found)} vehicles")
+            register(found)
+        listed = found
+        known = {key.encode(): u for u, key in listed.items()}
+        nodes = {known[node.public_key]: node for node in grid.get_nodes() if node.public_key in known}
+        return {u: Node(node.node_id, node.last_activated_at) for u, node in nodes.items()}
+
+    return execute(
+        folder, config, load_data(config.data), plan, 1, watcher,
+        lambda vehicles: FlowerDriver(vehicles, config, grid, roll_call, watcher.say),
+    )  # fmt: skip
+
+
+class _Lines:
+    """A watcher that prints, for a station that Flower's own executor starts."""
+
+    def begin(self, algorithm: str, first: int, rows: list[Row]) -> None:
+        """Announce an algorithm."""
+        self.say(f"{algorithm}: from round {first}")
+
+    def round(self, algorithm: str, row: Row) -> None:
+        """Print a finished round."""
+        self.say(f"{algorithm} round {row['round']}: {row['uploads']} uploads, {row['wire_bytes']} bytes")
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        print(line, file=sys.stderr, flush=True)
+
+
+def _serve(grid: Grid, place: Path) -> None:
+    with RunFolder.claim(place, RunFolder.config_of(place), ["fleet", "station"]) as folder:
+        run_rounds(grid, folder, _Lines())
+
+
+app = make_app(_serve)

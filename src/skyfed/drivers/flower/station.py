@@ -1,0 +1,189 @@
+"""A station: a SuperLink behind a guard, the vehicles' keys, and the run, which goes on where it stood."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+from flwr.app.user_config import UserConfig
+from flwr.cli.build import build_fab_from_files
+from flwr.common.constant import SubStatus
+from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto, user_config_to_proto
+from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartRunRequest, UnregisterNodeRequest
+from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
+from flwr.serverapp import ServerApp
+from flwr.supercore.constant import NodeStatus, TaskType
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid import HttpGrid
+
+from skyfed import __version__
+from skyfed.drivers.flower.kits import StationKit, split_address
+from skyfed.drivers.flower.tasks import beating, open_runtime, patient, take
+from skyfed.errors import SkyfedError
+
+_START = 60.0  # seconds for a SuperLink to come up
+_APP = """[project]
+name = "skyfed"
+version = "{version}"
+description = "Online federated learning on aerial vehicles"
+license = "Apache-2.0"
+dependencies = []
+[tool.flwr.app]
+publisher = "skyfed"
+[tool.flwr.app.components]
+serverapp = "skyfed.drivers.flower.server_app:app"
+clientapp = "skyfed.drivers.flower.client_app:app"
+[tool.flwr.app.config]
+folder = ""
+"""
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+
+
+class LostError(SkyfedError):
+    """The SuperLink went away in the middle of the work."""
+
+
+class Station:
+    """A running SuperLink; use `open_station`."""
+
+    def __init__(self, kit: StationKit, ready: Path, host: str, port: int) -> None:
+        self._ready, self._address = ready, f"{host}:{port}"
+        self._authority = kit.authority
+        self._secret = (kit.place / "runtime.secret").read_bytes()
+
+    def register(self, vehicles: dict[int, str]) -> None:
+        """Make the SuperLink know these keys and no others, then let vehicles in."""
+        wanted = {key.encode(): u for u, key in vehicles.items()}
+        with self._control() as control:
+            known = {
+                bytes(node.public_key): node.node_id
+                for node in control.ListNodes(ListNodesRequest()).nodes_info
+                if node.status != NodeStatus.UNREGISTERED
+            }
+            for key, u in wanted.items():
+                if key not in known:
+                    control.RegisterNode(RegisterNodeRequest(public_key=key, name=f"vehicle-{u}"))
+            for key, node in known.items():
+                if key not in wanted:
+                    control.UnregisterNode(UnregisterNodeRequest(node_id=node))
+        self._ready.touch()
+
+    def run(self, app: ServerApp, folder: Path) -> None:
+        """Start a Flower run and be its server app, in this process."""
+        content, _ = build_fab_from_files({"pyproject.toml": _APP.format(version=__version__).encode()})
+        settings: UserConfig = {"folder": str(folder)}
+        fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
+        with self._control() as control:
+            control.StartRun(
+                StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(settings), federation="")
+            )
+        grid = self._grid()
+        done, details = SubStatus.FAILED, "stopped"
+        try:
+            given = grid._runtime_client.PullTaskInput(PullTaskInputRequest())
+            TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
+            TaskIdentity.node_id = given.context.node_id
+            context = context_from_proto(given.context)
+            context.run_config = settings
+            grid.set_run(run_from_proto(given.run))
+            with beating(grid._runtime_client):
+                app(grid, context)
+            done, details = SubStatus.COMPLETED, ""
+        except httpx.HTTPError as error:
+            raise LostError(f"the SuperLink does not answer ({type(error).__name__}: {error})") from error
+        finally:
+            with suppress(httpx.HTTPError):
+                grid._retry_invoker.max_tries = 1
+                grid._runtime_client.PushTaskOutput(PushTaskOutputRequest(sub_status=done, details=details))
+            grid.close()
+
+    def _grid(self) -> HttpGrid:
+        """Claim the task of the run that was started, and return the grid that goes with it."""
+        desk = open_runtime(self._address, "SuperExec", self._authority, secret=self._secret)
+        until = time.monotonic() + _START
+        while not (token := take(desk, TaskType.SERVER_APP)):
+            if time.monotonic() > until:
+                raise LostError("the SuperLink started no run")
+            time.sleep(0.1)
+        desk.close()
+        grid = HttpGrid(self._address, False, self._authority, token=token)
+        grid._retry_invoker = patient()
+        return grid
+
+    @contextmanager
+    def _control(self) -> Iterator[ControlHttpClient]:
+        client = ControlHttpClient.from_server_address(self._address, False, self._authority, [])
+        try:
+            yield client
+        except httpx.HTTPStatusError as error:
+            raise LostError(f"the SuperLink refuses: {' '.join(error.response.text.split())[:200]}") from error
+        except httpx.HTTPError as error:
+            raise LostError(f"the SuperLink does not answer ({error})") from error
+        finally:
+            client.close()
+
+
+@contextmanager
+def open_station(kit: StationKit, largest: float, log: Path) -> Iterator[Station]:
+    """Start a SuperLink at the kit's port, and stop it in the end."""
+    _, port = split_address(kit.address)
+    home = kit.place / "flower"
+    home.mkdir(exist_ok=True)
+    ready = home.resolve() / "ready"
+    ready.unlink(missing_ok=True)
+    place = {name: str((kit.place / name).resolve()) for name in ("cert.pem", "key.pem", "ca.pem", "runtime.secret")}
+    command = [
+        sys.executable, "-m", "skyfed.drivers.flower.link", str(largest), str(ready), str(os.getpid()),
+        "--host", "0.0.0.0", "--port", str(port), "--isolation", "process",
+        "--superexec-auth-secret-file", place["runtime.secret"], "--enable-supernode-auth",
+        "--ssl-certfile", place["cert.pem"], "--ssl-keyfile", place["key.pem"], "--ssl-ca-certfile", place["ca.pem"],
+        "--database", str((home / "state.db").resolve()), "--disable-runtime-dependency-installation",
+    ]  # fmt: skip
+    environment = {**os.environ, **QUIET, "FLWR_HOME": str(home.resolve())}
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0
+        )
+    try:
+        _wait(process, f"127.0.0.1:{port}", kit.authority, log)
+        yield Station(kit, ready, "127.0.0.1", port)
+    finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes], patience: float = 8.0) -> None:
+    """Ask a process of ours to stop, and insist after a while."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], address: str, authority: bytes, log: Path) -> None:
+    client = ControlHttpClient.from_server_address(address, False, authority, [])
+    until = time.monotonic() + _START
+    try:
+        while time.monotonic() < until:
+            if process.poll() is not None:
+                raise LostError(f"the SuperLink ended at its start (exit code {process.returncode}); see {log}")
+            with suppress(httpx.HTTPError):
+                client._client.get(f"https://{address}/health", timeout=2).raise_for_status()
+                return
+            time.sleep(0.1)
+    finally:
+        client.close()
+    raise LostError(f"the SuperLink did not come up; see {log}")

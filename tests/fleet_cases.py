@@ -1,0 +1,220 @@
+"""Small fleets for tests: quick settings, runs in this process to compare with, vehicles that misbehave."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app import Message
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
+from flwr.supernode.fleet_http_connection import http_request_response
+
+from skyfed.cli import run_arguments
+from skyfed.drivers.flower.kits import read_vehicle
+from skyfed.drivers.flower.messages import Job, read_job
+from skyfed.runs.checkpoint import unpack_model
+from skyfed.runs.folder import RunFolder
+from skyfed.runs.store import Table
+
+SMALL = ["rounds=4", "eval_every=4", "flight.method=greedy", "train.kappa=1", "fleet.poll=0.2", "fleet.grace=1"]
+RECIPES = ["afl", "afl-prune", "afl-quant", "2ceoafl"]
+
+
+def sets(*settings: str) -> list[str]:
+    """Return command line arguments for settings."""
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def in_process(place: Path, *settings: str, workers: int = 1) -> Path:
+    """Run smoke in this process, or in a pool."""
+    arguments = ["run", "smoke", *sets(*SMALL, *settings, f"workers={workers}"), "--out", str(place), "--plain"]
+    assert run_arguments(arguments) == 0
+    return place
+
+
+def start(*words: str, log: Path) -> subprocess.Popen[bytes]:
+    """Start a verb as a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [sys.executable, "-m", "skyfed.cli", "fleet", *words],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0,
+        )  # fmt: skip
+
+
+def weights(place: Path, algorithm: str) -> np.ndarray:
+    """Return the final weights and buffers of a run."""
+    found = unpack_model(place / algorithm / "model.safetensors")
+    return np.concatenate(found[:2])
+
+
+def until(said: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait for something to be so."""
+    end = time.monotonic() + seconds
+    while not said():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def says(path: Path, words: str) -> bool:
+    """Tell whether a log has these words."""
+    return path.exists() and words in path.read_text(errors="replace")
+
+
+class Yard:
+    """A fleet's folders, with a station and vehicles as processes; ends what it started."""
+
+    def __init__(self, place: Path, vehicles: int, *settings: str) -> None:
+        self.place, self.settings = place, [*SMALL, *settings, f"vehicles={vehicles}"]
+        self.port = free_port()
+        address = f"127.0.0.1:{self.port}"
+        words = ["fleet", "keys", "smoke", "--address", address, "--out", str(place), *sets(*self.settings)]
+        assert run_arguments([*words, "--plain"]) == 0
+        self.run, self.log = place / "station", place / "station" / "station.log"
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> "Yard":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+        for process in self.processes.values():
+            process.wait()
+
+    def station(self) -> subprocess.Popen[bytes]:
+        """Start the station."""
+        return self._start("station", "station", str(self.run), "--plain")
+
+    def vehicle(self, u: int) -> subprocess.Popen[bytes]:
+        """Start a vehicle."""
+        return self._start(f"vehicle-{u}", "vehicle", str(self.place / f"vehicle-{u}"))
+
+    def wait(self, words: str, seconds: float = 120) -> None:
+        """Wait for words in the station's log."""
+        until(lambda: says(self.log, words) or self.processes["station"].poll() is not None, seconds)
+        assert says(self.log, words), (self.place / "station.out").read_text()
+
+    def end(self, seconds: float = 240) -> None:
+        """Wait for the station to finish."""
+        assert self.processes["station"].wait(seconds) == 0, (self.place / "station.out").read_text()
+
+    def same_as_absent(self, tmp_path: Path, algorithm: str = "2ceoafl") -> list[tuple[int, int]]:
+        """Check the final bits against a run in one process where who was left out is absent; returns those."""
+        config = RunFolder.config_of(self.run)
+        rows = Table(self.run / algorithm, "uplink").rows()
+        there = {(row["vehicle"], row["round"]) for row in rows if not row["dropped"]}
+        everybody = {(u, t) for u in range(config.vehicles) for t in range(config.rounds)}
+        missed = sorted(everybody - there)
+        pairs = json.dumps([list(pair) for pair in missed])
+        cleared = ["faults.spoil=[]", f"faults.absent={pairs}"]
+        here = in_process(tmp_path / "here", *self.settings, *cleared)
+        assert np.isfinite(weights(self.run, algorithm)).all()
+        assert np.array_equal(weights(self.run, algorithm), weights(here, algorithm)), missed
+        return missed
+
+    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        self.processes[name] = start(*words, log=self.place / f"{name}.out")
+        return self.processes[name]
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def children(process: subprocess.Popen[bytes], name: str) -> list[int]:
+    """Return the process ids of children whose command names a module."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                stat = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                if int(stat[1]) == process.pid and name in (entry / "cmdline").read_text():
+                    found.append(int(entry.name))
+    return found
+
+
+class Rogue:
+    """A vehicle in this process that speaks Flower's fleet API and answers as `reply` says; None is no answer."""
+
+    def __init__(
+        self, place: Path, reply: Callable[[Job, bytes, Message], Message | None], seconds: float = 120
+    ) -> None:
+        self._kit, self._reply, self._seconds = read_vehicle(place), reply, seconds
+        self.done = threading.Event()
+        self.problem: BaseException | None = None
+        self._thread = threading.Thread(target=self._go, daemon=True)
+
+    def __enter__(self) -> "Rogue":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        self._thread.join(30)
+
+    def connect(self) -> AbstractContextManager[Any]:
+        """Return Flower's own connection of a SuperNode."""
+        place = self._kit.place
+        key = load_ssh_private_key((place / "vehicle.key").read_bytes(), None)
+        return http_request_response(
+            self._kit.station, False, (place / "ca.pem").read_bytes(), (key, key.public_key()), max_wait_time=60
+        )
+
+    def _go(self) -> None:
+        try:
+            with self.connect() as connection:
+                end = time.monotonic() + self._seconds
+                while not self.done.is_set() and time.monotonic() < end:
+                    if not self.step(connection):
+                        time.sleep(0.1)
+        except Exception as error:
+            self.problem = error
+
+    def step(self, connection: Any) -> bool:
+        """Take a message if there is one and answer it."""
+        _, receive, send, _, _, pull, push, confirm = connection
+        found = receive()
+        if found is None:
+            return False
+        head, tree = found
+        run, key = head.metadata.run_id, head.metadata.message_id
+        contents = pull_objects([part.object_id for part in iterate_object_tree(tree)], lambda part: pull(run, part))
+        message = inflate_object_from_contents(key, contents)
+        message.metadata.__dict__["_message_id"] = key
+        confirm(run, key)
+        answer = self._reply(*read_job(message), message)
+        if answer is not None:
+            deliver(answer, run, send, push)
+        return True
+
+
+def deliver(answer: Message, run: int, send: Any, push: Any) -> None:
+    """Send a reply as a SuperNode does."""
+    answer.metadata.__dict__["_message_id"] = answer.object_id
+    parts = get_all_nested_objects(answer)
+    wanted, session = send(answer, get_object_tree(answer), 0.0)
+    for key, part in parts.items():
+        if key in wanted:
+            push(run, session, key, part.deflate())

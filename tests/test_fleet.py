@@ -1,0 +1,35 @@
+"""A fleet on Flower: the same bits as in one process, with real processes on this machine."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from fleet_cases import RECIPES, SMALL, in_process, says, sets, start, weights
+from skyfed.runs.folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("fleet")
+    words = sets(*SMALL, f"algorithms={RECIPES}".replace("'", '"'), "rounds=2")
+    craft = start("try", "smoke", "--vehicles", "2", *words, "--out", str(place / "run"), "--plain", log=place / "out")
+    assert craft.wait(280) == 0, (place / "out").read_text()
+    return place / "run"
+
+
+def test_flower_gives_the_same_bits_as_one_process_and_as_a_pool(tried: Path, tmp_path: Path) -> None:
+    same = ["vehicles=2", "rounds=2", f"algorithms={RECIPES}".replace("'", '"')]
+    here = in_process(tmp_path / "here", *same)
+    pool = in_process(tmp_path / "pool", *same, workers=2)
+    for algorithm in RECIPES:
+        assert np.array_equal(weights(tried, algorithm), weights(here, algorithm)), algorithm
+        assert np.array_equal(weights(pool, algorithm), weights(here, algorithm)), algorithm
+
+
+def test_a_fleet_leaves_the_folder_of_a_run(tried: Path) -> None:
+    assert (tried / "report.html").exists()
+    assert RunFolder.config_of(tried).vehicles == 2
+    assert says(tried / "station.log", "2ceoafl round 1: 2 in, 0 left out")
