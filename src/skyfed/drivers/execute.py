@@ -1,9 +1,6 @@
 """Run every algorithm of a config in its folder, or go on where an earlier start stopped."""
 
-import hashlib
 from typing import Protocol
-
-import tomli_w
 
 from skyfed.algorithms import find_recipe
 from skyfed.config import Config
@@ -12,7 +9,7 @@ from skyfed.drivers.pool import PoolDriver
 from skyfed.errors import DivergedError
 from skyfed.flight.fleet import FleetPlan
 from skyfed.learning.flat import Layout
-from skyfed.runs.folder import RunFolder
+from skyfed.runs.folder import RunFolder, identity_of
 from skyfed.runs.recorder import AlgorithmRecorder
 from skyfed.runs.store import Row
 from skyfed.sensing.datasets import Pictures
@@ -59,7 +56,7 @@ def execute(
     if noise:
         watcher.say(noise)
     start = State(*vehicles.initial())
-    identity = run_identity(config)
+    identity = folder.identity()
     plan_file = folder.path / "plan.npz"
     with PoolDriver(vehicles, config, plan_file, workers) if workers > 1 else _Alone(vehicles) as driver:
         for algorithm in config.algorithms:
@@ -106,9 +103,8 @@ def quantiser_warning(config: Config, layout: Layout) -> str:
 
 
 def run_identity(config: Config) -> str:
-    """Return what marks a run's own checkpoints: its settings, workers and trackers aside."""
-    tree = config.model_copy(update={"workers": 0}).model_dump(mode="json", exclude_none=True, exclude={"track"})
-    return hashlib.sha256(tomli_w.dumps(tree).encode()).hexdigest()[:16]
+    """Return what marks the checkpoints of a new run of this config."""
+    return identity_of(config.model_dump(mode="json", exclude_none=True))
 
 
 class _Alone(InlineDriver):
