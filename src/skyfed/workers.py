@@ -221,6 +221,12 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
+def _starved(error: Exception) -> bool:
+    """Tell whether an error means that memory ran out; torch, oneDNN and C++ each have words of their own for it."""
+    words = ("allocate memory", "out of memory", "bad_alloc", "could not create a")
+    return isinstance(error, MemoryError) or any(some in str(error) for some in words)
+
+
 def _serve(name: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the parent decides what they mean; a service
         signal.signal(number, signal.SIG_IGN)  # manager or a terminal may signal all processes, not the parent alone
@@ -236,7 +242,7 @@ def _serve(name: str) -> None:
         except errors.SkyfedError as error:
             answer, failed = json.dumps([type(error).__name__, str(error)]).encode(), True
         except Exception as error:  # reported to the parent, which ends the work with it
-            if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # the latter is torch's
+            if _starved(error):
                 os._exit(_NO_MEMORY)  # a new process has all its memory back
             answer, failed = json.dumps(["SkyfedError", f"{type(error).__name__}: {error}"]).encode(), True
         _write_frame(answers, answer, failed)
