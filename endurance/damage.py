@@ -1,4 +1,4 @@
-"""Checkpoints flipped, cut, zeroed, swapped, and manifests that are gone: all noticed, said, and the one before taken."""
+"""Checkpoints flipped, cut, zeroed, swapped, manifests that are gone: all noticed, said, and the one before taken."""
 
 import random
 import shutil
@@ -8,9 +8,19 @@ from pathlib import Path
 from typing import Any, cast
 
 from endurance.stage import (
-    ALGORITHM, Process, Row, arguments, checkpoints, digest, import_all, rows_done, run_part, wait_for, whole_run,
+    ALGORITHM,
+    Process,
+    Row,
+    arguments,
+    checkpoints,
+    digest,
+    import_all,
+    rows_done,
+    run_part,
+    wait_for,
+    whole_run,
     workshop,
-)  # fmt: skip
+)
 
 ROUNDS = 40
 Change = Callable[[bytes, random.Random, "Spare"], bytes]
@@ -103,6 +113,7 @@ def damage(count: int, seed: int) -> list[Row]:
 def _through_recorder(case: Path, good: Path, newest: Path) -> str:
     """Ask what a start asks: where does the run stand?"""
     import numpy as np
+
     from skyfed.runs.checkpoint import unpack_model
     from skyfed.runs.folder import RunFolder
     from skyfed.runs.recorder import AlgorithmRecorder

@@ -1,4 +1,4 @@
-"""Disks that are full or read-only, at many points: exit 3, one line, the last checkpoint whole, the run goes on later."""
+"""Disks that are full or read-only, at many points: exit 3, one line, the last checkpoint whole, later to the end."""
 
 import contextlib
 import errno
@@ -11,16 +11,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from endurance.stage import (
-    ALGORITHM, Process, Row, arguments, checkpoints, digest, import_all, rows_done, run_part, wait_for, whole_run,
+    ALGORITHM,
+    Process,
+    Row,
+    arguments,
+    checkpoints,
+    digest,
+    import_all,
+    rows_done,
+    run_part,
+    wait_for,
+    whole_run,
     workshop,
-)  # fmt: skip
+)
 
 ROUNDS = 30
+_SIZES = (0, 700, 2000, 5000, 9000, 14000)
 
 
 @dataclass(frozen=True)
 class Point:
-    """A point of failure: what it is called, what is done to the process, how large its disk is, where its output goes."""
+    """A point of failure: what is done to the process, how large its disk is, where its output goes."""
 
     name: str
     before: Callable[[], None] | None = None
@@ -55,7 +66,7 @@ def points(count: int, seed: int, mounts: bool) -> list[Point]:
     """Return this many points, of every kind; without mounts the others take their place."""
     rng = random.Random(seed)
     kinds: list[Callable[[], Point]] = [
-        lambda: Point(f"files of {(size := rng.choice([0, 700, 2000, 5000, 9000, 14000]))} bytes at most", largest_file(size)),
+        lambda: Point(f"files of {(size := rng.choice(_SIZES))} bytes at most", largest_file(size)),
         lambda: Point(f"fsync {(nth := rng.randrange(1, 120))} finds the disk full", failing("fsync", nth)),
         lambda: Point(f"rename {(nth := rng.randrange(1, 30))} finds the disk full", failing("replace", nth)),
         lambda: Point("standard output on /dev/full", output="/dev/full"),
@@ -63,7 +74,7 @@ def points(count: int, seed: int, mounts: bool) -> list[Point]:
     if mounts:
         kinds += [
             lambda: Point(f"a disk of {(size := rng.choice([4, 16, 40, 60, 100, 160, 240]))} kB", kilobytes=size),
-            lambda: Point(f"read-only after {(after := rng.randrange(0, ROUNDS // 2))} rounds", kilobytes=9000, read_only=after),
+            lambda: Point(f"read-only after {(after := rng.randrange(ROUNDS // 2))} rounds", None, 9000, after),
         ]  # fmt: skip
     return [kinds[k % len(kinds)]() for k in range(count)]
 
@@ -96,7 +107,7 @@ def _fails_and_recovers(place: Path, point: Point, whole: str) -> str:
     run, log = place / "run", place.parent / f"{place.name}.log"
     process = Process(arguments(run, f"rounds={ROUNDS}"), log, point.before, point.output)
     if point.read_only >= 0:
-        wait_for(lambda: rows_done(run) >= point.read_only and run.exists() or process.poll() is not None)
+        wait_for(lambda: (rows_done(run) >= point.read_only and run.exists()) or process.poll() is not None)
         _mount("--bind", run, run)  # over itself: whoever has a file open does not keep it from being read-only
         _mount("-o", "remount,bind,ro", run)
     code, said = process.wait(), process.said()

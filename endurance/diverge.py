@@ -56,13 +56,19 @@ def diverge(count: int, seed: int) -> list[Row]:
             run = place / f"one-{k}"
             process = Process(arguments(run, *words), place / "log", poison(part, number, vehicles, rounds))
             code = process.wait()
-            dropped = {row["round"]: row["dropped"] for row in read_parquet(run / ALGORITHM / "rounds.parquet")} if not code else {}
+            dropped = (
+                {row["round"]: row["dropped"] for row in read_parquet(run / ALGORITHM / "rounds.parquet")}
+                if not code
+                else {}
+            )
             lines = [line for line in process.said().splitlines() if "upload(s) dropped" in line]
             if code or {t for t, n in dropped.items() if n} != rounds or len(lines) != len(rounds):
                 gone_on.append(f"{part} {number} of {vehicles} in {rounds}: exit {code}: {process.said()[-300:]}")
         for part in PARTS[: max(1, min(3, count // 2))]:
             at = 2
-            process = Process(arguments(place / f"all-{part}", *words), place / "log", poison(part, math.nan, {0, 1, 2}, {at}))
+            process = Process(
+                arguments(place / f"all-{part}", *words), place / "log", poison(part, math.nan, {0, 1, 2}, {at})
+            )
             code, said = process.wait(), process.said()
             if code != 1 or f"stops at round {at}" not in said or "likely" not in said or "Traceback" in said:
                 ended.append(f"{part} of all: exit {code}: {said[-300:]}")

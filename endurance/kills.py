@@ -1,4 +1,4 @@
-"""Kill -9 at random moments and inside checkpoint writes, over one run; the result must be that of an undisturbed one."""
+"""Kill -9 at random moments and inside checkpoint writes, over one run; the result is that of an undisturbed one."""
 
 import ctypes
 import os
@@ -10,9 +10,19 @@ from collections import Counter
 from pathlib import Path
 
 from endurance.stage import (
-    ALGORITHM, Process, Row, arguments, checkpoints, digest, import_all, rows_done, run_part, wait_for, whole_run,
+    ALGORITHM,
+    Process,
+    Row,
+    arguments,
+    checkpoints,
+    digest,
+    import_all,
+    rows_done,
+    run_part,
+    wait_for,
+    whole_run,
     workshop,
-)  # fmt: skip
+)
 
 _CREATED = 0x100  # IN_CREATE of inotify
 

@@ -7,8 +7,18 @@ import signal
 from pathlib import Path
 
 from endurance.stage import (
-    Process, Row, arguments, checkpoints, digest, import_all, rows_done, run_part, wait_for, whole_run, workshop,
-)  # fmt: skip
+    Process,
+    Row,
+    arguments,
+    checkpoints,
+    digest,
+    import_all,
+    rows_done,
+    run_part,
+    wait_for,
+    whole_run,
+    workshop,
+)
 
 ROUNDS = 60
 KINDS = ("SIGTERM", "SIGINT", "SIGHUP", "terminal closed")
@@ -28,7 +38,7 @@ def signals(count: int, seed: int) -> list[Row]:
             failures += [f"{kind} after round {after}: {wrong}"] if wrong else []
     held = count - len(failures)
     return [
-        Row("SIGTERM, SIGINT, SIGHUP, terminal closed: stops after the round, exit 143, 130, 129, one line, same result",
+        Row("SIGTERM, SIGINT, SIGHUP, terminal closed: stops after the round, exit 143, 130, 129, one line, resumes",
             f"{held} of {count}", "all", held == count, {"failures": failures[:5]} if failures else {}),
     ]  # fmt: skip
 
@@ -42,7 +52,7 @@ def _stopped(run: Path, kind: str, after: int) -> str:
     words = [word for word in arguments(run, f"rounds={ROUNDS}") if not closed or word != "--plain"]
     process = Process(words, log, (lambda: _live_on(theirs)) if closed else None)
     try:
-        if not wait_for(lambda: _drained(ours) and rows_done(run) >= after or process.poll() is not None):
+        if not wait_for(lambda: (_drained(ours) and rows_done(run) >= after) or process.poll() is not None):
             return "never got there"
         if closed:
             os.close(theirs)

@@ -21,6 +21,9 @@ from typing import Any
 
 os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
 os.environ.setdefault("TERM", "dumb")
+SOURCES = Path(__file__).parents[1] / "src"  # of this checkout, whatever else is installed
+sys.path.insert(0, str(SOURCES))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SOURCES), os.environ.get("PYTHONPATH", "")]))
 
 ALGORITHM = "2ceoafl"
 TIMES = {"seconds", "measured_seconds", "measured_cpu_seconds"}
@@ -162,6 +165,7 @@ def command(words: Sequence[str]) -> int:
 def digest(run: Path) -> str:
     """Return one hash of all that a finished run has to give: weights, metrics without times, flights."""
     import numpy as np
+
     from skyfed.runs.store import read_parquet
 
     found = hashlib.sha256((run / ALGORITHM / "model.safetensors").read_bytes())
