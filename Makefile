@@ -46,10 +46,10 @@ fuzz: $(VENV)/.ready  ## half a million damaged messages (about three minutes)
 endurance: $(VENV)/.ready  ## every fault in full, or PARTS="kills disk" alone: results/endurance.json, docs/endurance.md
 	$(BIN)/python -m endurance $(PARTS)
 
-audit: $(VENV)/.ready  ## licences of all that is installed, then known vulnerabilities (needs pip-audit's network)
+audit: $(VENV)/.ready  ## licences of all that is installed, then known vulnerabilities of the pins (needs the network)
 	$(BIN)/python -m endurance.licences > docs/licences.md
-	$(BIN)/pip install --quiet --disable-pip-version-check pip-audit
-	$(BIN)/pip-audit --skip-editable --progress-spinner off
+	$(PYTHON) -m venv build/audit && build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
+	build/audit/bin/pip-audit -r constraints.txt --no-deps --disable-pip --strict --progress-spinner off
 
 reproduce: $(VENV)/.ready  ## every run behind docs/reproduction.md: hours; goes on where it was stopped
 	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; }
