@@ -102,7 +102,8 @@ def audit(count: int, seed: int) -> list[Row]:
     verbs_said = ", ".join(words[0] for words in verbs)
     return [
         Row(f"names unpickled by {verbs_said} and their workers (audit hook)", str(len(unpickled)), "0",
-            not unpickled and works and not failed, {"failures": (failed + unpickled)[:5]} if failed or unpickled else {}),
+            not unpickled and works and not failed, {"failures": (failed + unpickled)[:5]}
+            if failed or unpickled else {}),
         Row(f"uses of the network, and of exec and compile by the package, in {verbs_said} (audit hook)",
             str(len(others)), "0", not others and works, {"failures": others[:5]} if others else {}),
         Row(f"forbidden calls and imports in {len(files)} source files", str(len(found)), "0", not found,
