@@ -105,7 +105,7 @@ def _fails_and_recovers(place: Path, point: Point, whole: str) -> str:
     from skyfed.runs.checkpoint import unpack_model
 
     run, log = place / "run", place.parent / f"{place.name}.log"
-    process = Process(arguments(run, f"rounds={ROUNDS}"), log, point.before, point.output)
+    process = Process(arguments(run, f"rounds={ROUNDS}"), log, point.before, point.output, draws=True)
     if point.read_only >= 0:
         wait_for(lambda: (rows_done(run) >= point.read_only and run.exists()) or process.poll() is not None)
         _mount("--bind", run, run)  # over itself: whoever has a file open does not keep it from being read-only

@@ -21,7 +21,7 @@ from endurance.stage import (
 )
 
 ROUNDS = 60
-KINDS = ("SIGTERM", "SIGINT", "SIGHUP", "terminal closed")
+KINDS = ("SIGTERM", "SIGINT", "SIGHUP", "terminal closed", "SIGTERM while figures are drawn")
 
 
 def signals(count: int, seed: int) -> list[Row]:
@@ -46,13 +46,13 @@ def signals(count: int, seed: int) -> list[Row]:
 def _stopped(run: Path, kind: str, after: int) -> str:
     """Start a run and stop it in this way after some round; returns what was wrong."""
     log = run.parent / f"{run.name}.log"
-    closed = kind == "terminal closed"
-    number = signal.SIGHUP if closed else signal.Signals[kind]
+    closed, late = kind == "terminal closed", kind.endswith("drawn")
+    number = signal.SIGHUP if closed else signal.Signals[kind.split()[0]]
     ours, theirs = pty.openpty() if closed else (-1, -1)
     words = [word for word in arguments(run, f"rounds={ROUNDS}") if not closed or word != "--plain"]
-    process = Process(words, log, (lambda: _live_on(theirs)) if closed else None)
+    process = Process(words, log, (lambda: _live_on(theirs)) if closed else None, draws=late)
     try:
-        if not wait_for(lambda: (_drained(ours) and rows_done(run) >= after) or process.poll() is not None):
+        if not wait_for(lambda: (_drained(ours) and _reached(run, after, late)) or process.poll() is not None):
             return "never got there"
         if closed:
             os.close(theirs)
@@ -67,7 +67,7 @@ def _stopped(run: Path, kind: str, after: int) -> str:
             os.close(ours)
     if code != 128 + number:
         return f"exit {code}: {process.said()[-300:]}"
-    rows, last = rows_done(run), checkpoints(run)[-1].name
+    rows, last = ROUNDS if late else rows_done(run), checkpoints(run)[-1].name
     if last != f"round-{rows - 1:05d}.safetensors":
         return f"stopped inside a round: {rows} rows, {last}"
     said = process.said()
@@ -75,6 +75,11 @@ def _stopped(run: Path, kind: str, after: int) -> str:
     if not closed and (len(told) != 1 or "Traceback" in said):  # nobody can read what a closed terminal is told
         return f"said: {said[-300:]}"
     return ""
+
+
+def _reached(run: Path, after: int, late: bool) -> bool:
+    """Tell whether a run has finished so many rounds, or is as far as its figures."""
+    return (run / "figures").is_dir() if late else rows_done(run) >= after
 
 
 def _resumed(run: Path, whole: str) -> str:
@@ -114,4 +119,4 @@ def _drained(terminal: int) -> bool:
 
 
 if __name__ == "__main__":
-    run_part(signals, 12, __doc__)
+    run_part(signals, 15, __doc__)

@@ -80,14 +80,22 @@ class Process:
     """A command in a process of its own; what it says goes to a file."""
 
     def __init__(
-        self, words: Sequence[str], log: Path, before: Callable[[], None] | None = None, output: str | None = None
+        self,
+        words: Sequence[str],
+        log: Path,
+        before: Callable[[], None] | None = None,
+        output: str | None = None,
+        draws: bool = False,
     ) -> None:
-        """Fork; `before` is called in the new process first, `output` names another file for standard output."""
+        """Fork; `before` is called in the new process first, `output` names another file for standard output.
+
+        Figures and the page come when all else is safe and take longer than all else; they are drawn on demand.
+        """
         self._log, self.code = log, None
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            _become(words, log, before, output)
+            _become(words, log, before, output, draws)
 
     code: int | None
 
@@ -125,7 +133,9 @@ class Process:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
 
-def _become(words: Sequence[str], log: Path, before: Callable[[], None] | None, output: str | None) -> None:
+def _become(
+    words: Sequence[str], log: Path, before: Callable[[], None] | None, output: str | None, draws: bool
+) -> None:
     """Be the command, from here to the end of this process."""
     code = 70
     try:
@@ -136,7 +146,7 @@ def _become(words: Sequence[str], log: Path, before: Callable[[], None] | None, 
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
         if before:
             before()
-        code = command(words)
+        code = command(words, draws)
     except BaseException:
         import traceback
 
@@ -145,10 +155,13 @@ def _become(words: Sequence[str], log: Path, before: Callable[[], None] | None, 
         os._exit(code)
 
 
-def command(words: Sequence[str]) -> int:
+def command(words: Sequence[str], draws: bool) -> int:
     """Do what the program `skyfed` does with these words; returns its exit code, that of the last flush included."""
-    from skyfed.cli import main
+    from skyfed.cli import main, work
 
+    if not draws:
+        for name in ("draw_flights", "draw_training", "write_report"):
+            setattr(work, name, lambda *_: None)
     sys.argv = ["skyfed", *words]
     try:
         main()
