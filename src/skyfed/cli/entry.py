@@ -6,13 +6,14 @@ import sys
 import click
 
 from skyfed.cli.app import app
-from skyfed.cli.stop import StoppedError, signals
+from skyfed.cli.stop import Faint, StoppedError, signals
 from skyfed.errors import SkyfedError, StorageError
 
 
 def main() -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
     sys.path.append(os.getcwd())  # where a user's own models, bases and algorithms are found by import path
+    sys.stderr = Faint(sys.stderr)
     sys.exit(run_arguments(sys.argv[1:]))
 
 
@@ -34,12 +35,21 @@ def run_arguments(arguments: list[str]) -> int:
         print(f"skyfed: {error.format_message().splitlines()[0]} (see skyfed --help)", file=sys.stderr)
         return 2
     except StoppedError as stopped:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _close_output()  # a terminal that was closed
         return 128 + stopped.number
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nothing to flush to
+        _close_output()
         return 1
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _close_output()
         print(f"skyfed: {error}", file=sys.stderr)
         return StorageError.exit_code
     return 0
+
+
+def _close_output() -> None:
+    """Let standard output lead nowhere: its reader has gone, and Python would fail to flush it at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,10 +1,10 @@
-"""What signals do: stop at once, or after the present round."""
+"""What signals do: stop at once, or after the present round; a terminal that is closed takes no run with it."""
 
 import contextlib
 import signal
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 
 class StoppedError(BaseException):
@@ -36,6 +36,27 @@ class Stop:
 
 
 stop = Stop()
+
+
+class Faint:
+    """A text stream whose reader may go away: what nobody can read must not end a run, nor change its exit code."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what can be flushed."""
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @contextlib.contextmanager

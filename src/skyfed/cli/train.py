@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from skyfed.cli.app import Out, Overrides, Plain, Source, app
-from skyfed.cli.draw import draw_flights, drawn, write_report
+from skyfed.cli.draw import draw_flights, drawn
 from skyfed.cli.work import (
     again,
     end_with,
@@ -76,9 +76,7 @@ def run(
         train_seeds(place, pictures, plain)
         return
     with RunFolder.claim(place, config, sys.argv[1:]) as folder:
-        failures = train_run(folder, config, mission, pictures, plain, place)
-        write_report([place], place / "report.html")
-        end_with(failures)
+        end_with(train_run(folder, config, mission, pictures, plain, place))
 
 
 @app.command()
@@ -110,6 +108,4 @@ def resume(
         return
     mission = prepare(config)
     with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
-        failures = train_run(claimed, config, mission, pictures, plain, folder)
-        write_report([folder], folder / "report.html")
-        end_with(failures)
+        end_with(train_run(claimed, config, mission, pictures, plain, folder))

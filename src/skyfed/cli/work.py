@@ -1,8 +1,10 @@
 """What the verbs that plan and train are made of."""
 
+import contextlib
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +54,8 @@ def plan_flights(folder: "RunFolder", config: "Config", mission: "Mission", plai
     from skyfed.report.tables import print_flights
     from skyfed.runs.flights import plan_into
 
+    for line in folder.complaints:
+        print(line, file=sys.stderr)
     finished: set[int] = set()
     try:
         with counting("planning", config.vehicles, "vehicles", plain) as advance:
@@ -74,6 +78,16 @@ def again(place: Path) -> str:
     if sys.argv[1:2] == ["plan"]:
         return f"skyfed plan {shlex.quote(str(place / 'config.toml'))} --out {name}"
     return f"skyfed resume {name}"
+
+
+@contextlib.contextmanager
+def resumable(place: Path) -> Iterator[None]:
+    """Say how to go on where a signal stops what is done inside."""
+    try:
+        yield
+    except StoppedError:
+        print(f"stopped; every finished round is kept; go on with: {again(place)}", file=sys.stderr)
+        raise
 
 
 def end_with(failures: list[str]) -> None:
@@ -108,10 +122,11 @@ def train_seeds(place: Path, pictures: "Pictures", plain: bool) -> None:
                 for line in train_run(claimed, config, prepare(config), pictures, plain, place)
             ]
     config = RunFolder(folders[0]).read_config()
-    print_seeds(folders, config.algorithms, f"{place}: {len(folders)} seeds, mean ± standard deviation")
-    draw_training(place, folders, config.algorithms)
-    print(f"written to {place}: figures/ over all seeds, one folder a seed")
-    write_report([place], place / "report.html")
+    with resumable(place):
+        print_seeds(folders, config.algorithms, f"{place}: {len(folders)} seeds, mean ± standard deviation")
+        draw_training(place, folders, config.algorithms)
+        print(f"written to {place}: figures/ over all seeds, one folder a seed")
+        write_report([place], place / "report.html")
     end_with(failures)
 
 
@@ -124,19 +139,20 @@ def train_run(
     from skyfed.report.view import RunView
 
     fleet = plan_flights(folder, config, mission, plain, again(place))
-    stop.later = True
-    try:
-        with (
-            RunView(config.algorithms, config.rounds, plain, stop.check) as view,
-            Tracking(folder, config, view) as tracking,
-        ):
-            diverged = execute(folder, config, pictures, fleet, workers(config.workers), tracking)
-    except StoppedError:
-        print(f"stopped; every finished round is kept; go on with: {again(place)}", file=sys.stderr)
-        raise
-    finally:
-        stop.later = False
-    show_run(folder, config, fleet)
+    with resumable(place):
+        stop.later = True
+        try:
+            with (
+                RunView(config.algorithms, config.rounds, plain, stop.check) as view,
+                Tracking(folder, config, view) as tracking,
+            ):
+                diverged = execute(folder, config, pictures, fleet, workers(config.workers), tracking)
+        finally:
+            stop.later = False
+        stop.check()  # a signal after the last round
+        show_run(folder, config, fleet)
+        if place == folder.path:  # else one page for all seeds
+            write_report([place], place / "report.html")
     return diverged
 
 

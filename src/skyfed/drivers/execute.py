@@ -1,11 +1,8 @@
 """Run every algorithm of a config in its folder, or go on where an earlier start stopped."""
 
-import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
-
-import tomli_w
 
 from skyfed.algorithms import find_recipe
 from skyfed.config import Config
@@ -14,7 +11,7 @@ from skyfed.drivers.pool import PoolDriver
 from skyfed.errors import DivergedError
 from skyfed.flight.fleet import FleetPlan
 from skyfed.learning.flat import Layout
-from skyfed.runs.folder import RunFolder
+from skyfed.runs.folder import RunFolder, identity_of
 from skyfed.runs.recorder import AlgorithmRecorder
 from skyfed.runs.store import Row
 from skyfed.sensing.datasets import Pictures
@@ -73,7 +70,7 @@ def execute(
     if noise:
         watcher.say(noise)
     start = State(*vehicles.initial())
-    identity = run_identity(config)
+    identity = folder.identity()
     plan_file = folder.path / "plan.npz"
     here: Carry = (lambda vehicles: PoolDriver(vehicles, config, plan_file, workers)) if workers > 1 else _Alone
     with (carry or here)(vehicles) as driver:
@@ -121,10 +118,8 @@ def quantiser_warning(config: Config, layout: Layout) -> str:
 
 
 def run_identity(config: Config) -> str:
-    """Return what marks a run's own checkpoints: its settings, workers, trackers and a fleet's patience aside."""
-    aside = {"track", "fleet"}
-    tree = config.model_copy(update={"workers": 0}).model_dump(mode="json", exclude_none=True, exclude=aside)
-    return hashlib.sha256(tomli_w.dumps(tree).encode()).hexdigest()[:16]
+    """Return what marks the checkpoints of a new run of this config."""
+    return identity_of(config.model_dump(mode="json", exclude_none=True))
 
 
 class _Alone(InlineDriver):

@@ -1,7 +1,10 @@
 """Vehicles in worker processes, one thread each; they read the global weights from a file in memory."""
 
+import contextlib
+import fcntl
 import json
 import os
+import shutil
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +17,7 @@ import numpy as np
 
 from skyfed.config import Config, config_from_tree
 from skyfed.cost import Spending
+from skyfed.files import storage_errors
 from skyfed.flight.fleet import load_fleet_plan
 from skyfed.learning.evaluate import Scores
 from skyfed.records import Probe, Singles
@@ -36,8 +40,7 @@ class PoolDriver:
         self.layout, self.schedule, self.pictures = vehicles.layout, vehicles.schedule, vehicles.pictures
         hello = _pack({"config": config.model_dump(mode="json"), "plan": str(plan_file.resolve())})
         self._crew = Crew("skyfed.drivers.pool:handle", workers, hello)
-        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
-        self._place = tempfile.TemporaryDirectory(prefix="skyfed-", dir=memory)
+        self._place = Memory()
         self._shared: tuple[State, Path] | None = None
         self._count = 0
 
@@ -91,11 +94,32 @@ class PoolDriver:
 
     def _write(self, state: State) -> Path:
         self._count += 1
-        path = Path(self._place.name) / f"{self._count}.f32"
-        with path.open("wb") as file:
+        path = self._place.path / f"{self._count}.f32"
+        with storage_errors(path), path.open("wb") as file:
             state.weights.tofile(file)
             state.buffers.tofile(file)
         return path
+
+
+class Memory:
+    """A folder in memory, held by a lock; the next one removes what killed processes left, where no lock is held."""
+
+    def __init__(self) -> None:
+        root = Path("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir())
+        for old in root.glob("skyfed-*/lock"):
+            with contextlib.suppress(OSError), old.open() as file:  # another user's, or another process was faster
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(old.parent)
+        with storage_errors(root):
+            self.path = Path(tempfile.mkdtemp(prefix="skyfed-", dir=root))
+            self._lock = os.open(self.path / "new", os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            (self.path / "new").rename(self.path / "lock")  # only now, so that nobody finds it unlocked
+
+    def cleanup(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
 
 
 def _pack(head: dict[str, Any], data: bytes = b"") -> bytes:

@@ -117,8 +117,8 @@ class LocalRound:
 
     @property
     def finite(self) -> bool:
-        """Whether training stayed finite."""
-        return bool(np.isfinite(self.values).all() and np.isfinite(self.buffers).all())
+        """Whether training stayed finite: the loss too, for steps back to finite weights are luck."""
+        return bool(np.isfinite(self.loss) and np.isfinite(self.values).all() and np.isfinite(self.buffers).all())
 
     @property
     def gradient(self) -> Singles:

@@ -2,16 +2,20 @@
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import platform
 import sys
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from skyfed import __version__
 from skyfed.config import Config, config_from_tree, differences
@@ -23,10 +27,14 @@ _PACKAGES = ("torch", "numpy", "scipy", "highspy", "cvxpy", "scikit-learn", "mat
 
 
 class RunFolder:
-    """A folder that belongs to one config; locked while in use."""
+    """A folder that belongs to one config; locked while in use.
+
+    complaints  what was found damaged and made again when the folder was claimed
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.complaints: list[str] = []
 
     @classmethod
     @contextlib.contextmanager
@@ -54,15 +62,44 @@ class RunFolder:
                 raise
 
     def read_config(self) -> Config:
-        """Read config.toml."""
-        import tomllib
-
-        with storage_errors(self.path):
-            data = (self.path / "config.toml").read_bytes()
+        """Read config.toml; what another version wrote is read, or refused with that version named."""
+        known = self._manifest() or {}
+        if known.get("format", FORMAT) != FORMAT:
+            raise BadInputError(
+                f"{self.path}: written by skyfed {known.get('skyfed')} in format {known['format']}; "
+                f"allowed: format {FORMAT}, which skyfed {__version__} reads"
+            )
         try:
-            return config_from_tree(tomllib.loads(data.decode("utf-8")))
+            return config_from_tree(self._tree())
+        except BadInputError as error:
+            writer = known.get("skyfed", __version__)
+            if writer == __version__:
+                raise
+            raise BadInputError(f"{self.path}: written by skyfed {writer}, this is {__version__}: {error}") from None
+
+    def identity(self) -> str:
+        """Return what marks this run's own checkpoints: its settings as they were written, workers and trackers aside.
+
+        Settings that a later version adds are not in the file, so its runs keep their checkpoints.
+        """
+        return identity_of(self._tree())
+
+    def _tree(self) -> dict[str, Any]:
+        path = self.path / "config.toml"
+        with storage_errors(self.path):
+            data = path.read_bytes()
+        try:
+            return tomllib.loads(data.decode("utf-8"))
         except (ValueError, RecursionError) as error:
-            raise BadInputError(f"{self.path / 'config.toml'}: not valid TOML: {error}") from None
+            raise BadInputError(f"{path}: not valid TOML: {error}") from None
+
+    def _manifest(self) -> dict[str, Any] | None:
+        """Read what manifest.json holds; None where it is missing or damaged."""
+        try:
+            known = json.loads((self.path / "manifest.json").read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return None
+        return known if isinstance(known, dict) else None
 
     @classmethod
     def config_of(cls, path: Path) -> Config:
@@ -82,13 +119,9 @@ class RunFolder:
 
     def note(self, **facts: Any) -> None:
         """Add what was learnt about a run to its manifest."""
-        path = self.path / "manifest.json"
-        try:
-            known = json.loads(path.read_bytes())
-        except (OSError, ValueError):
-            known = {}
+        known = self._manifest() or {}
         if any(known.get(key) != value for key, value in facts.items()):
-            write_whole(path, json.dumps({**known, **facts}, indent=2).encode())
+            write_whole(self.path / "manifest.json", json.dumps({**known, **facts}, indent=2).encode())
 
     def subfolder(self, name: str) -> Path:
         """Return a folder inside, made if need be."""
@@ -97,12 +130,22 @@ class RunFolder:
         return self.path / name
 
     def _settle(self, config: Config, command: Sequence[str]) -> None:
+        known = self._manifest()
         if (self.path / "config.toml").exists():
             self.refuse_other(config)
         else:
             write_whole(self.path / "config.toml", config.to_toml().encode())
-        if not (self.path / "manifest.json").exists():
-            write_whole(self.path / "manifest.json", json.dumps(manifest(config, command), indent=2).encode())
+        identity = self.identity()
+        if known is not None and known.get("identity", identity) != identity:
+            raise BadInputError(
+                f"{self.path / 'config.toml'}: not as this run began (manifest.json knows it otherwise); "
+                "allowed: the config as it was, or a new folder"
+            )
+        if known is None:
+            if any(path.is_dir() for path in self.path.iterdir()):  # not merely killed before it was first written
+                self.complaints.append(f"{self.path / 'manifest.json'}: missing or damaged; written anew")
+            told = {**manifest(config, command), "identity": identity}
+            write_whole(self.path / "manifest.json", json.dumps(told, indent=2).encode())
 
 
 @contextlib.contextmanager
@@ -137,6 +180,12 @@ def in_use(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def identity_of(tree: dict[str, Any]) -> str:
+    """Return a hash of a config's settings, workers, trackers and a fleet's patience aside, which change no result."""
+    told = {key: value for key, value in tree.items() if key not in ("track", "fleet")} | {"workers": 0}
+    return hashlib.sha256(tomli_w.dumps(told).encode()).hexdigest()[:16]
 
 
 def _ours(name: str) -> bool:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.special import xlogy
 
 from skyfed.records import Floats, Ints, Levels, Singles
 
@@ -115,6 +114,8 @@ def _cuts(squares: Floats, variance: float, block: int) -> Singles:
     1/e - 1. Shares are chosen so that squares * (1/e - 1) + price * bits is least, and the price so that the variances
     of all buckets together are `variance` times the squares. Buckets of about the same norm are treated alike.
     """
+    from scipy.special import xlogy  # heavy, and every command reads the settings above
+
     cut = np.linspace(0, _widest(block), 81)
     share, error = _kept_and_error(cut)
     bits = share - xlogy(share, share) / np.log(2) - xlogy(1 - share, 1 - share) / np.log(2)

@@ -1,0 +1,122 @@
+"""SIGTERM, SIGINT, SIGHUP and a terminal that is really closed: the round is finished, one line says how to go on."""
+
+import os
+import pty
+import random
+import signal
+from pathlib import Path
+
+from endurance.stage import (
+    Process,
+    Row,
+    arguments,
+    checkpoints,
+    digest,
+    import_all,
+    rows_done,
+    run_part,
+    wait_for,
+    whole_run,
+    workshop,
+)
+
+ROUNDS = 60
+KINDS = ("SIGTERM", "SIGINT", "SIGHUP", "terminal closed", "SIGTERM while figures are drawn")
+
+
+def signals(count: int, seed: int) -> list[Row]:
+    """Stop `count` runs, each way in turn, and let each go on to its end."""
+    import_all()
+    rng = random.Random(seed)
+    failures: list[str] = []
+    with workshop() as place:
+        whole = whole_run(place / "whole", f"rounds={ROUNDS}")
+        for k in range(count):
+            kind, run = KINDS[k % len(KINDS)], place / f"run-{k}"
+            after = rng.randrange(1, ROUNDS // 2)
+            wrong = _stopped(run, kind, after) or _resumed(run, whole)
+            failures += [f"{kind} after round {after}: {wrong}"] if wrong else []
+    held = count - len(failures)
+    return [
+        Row("SIGTERM, SIGINT, SIGHUP, terminal closed: stops after the round, exit 143, 130, 129, one line, resumes",
+            f"{held} of {count}", "all", held == count, {"failures": failures[:5]} if failures else {}),
+    ]  # fmt: skip
+
+
+def _stopped(run: Path, kind: str, after: int) -> str:
+    """Start a run and stop it in this way after some round; returns what was wrong."""
+    log = run.parent / f"{run.name}.log"
+    closed, late = kind == "terminal closed", kind.endswith("drawn")
+    number = signal.SIGHUP if closed else signal.Signals[kind.split()[0]]
+    ours, theirs = pty.openpty() if closed else (-1, -1)
+    words = [word for word in arguments(run, f"rounds={ROUNDS}") if not closed or word != "--plain"]
+    process = Process(words, log, (lambda: _live_on(theirs)) if closed else None, draws=late)
+    try:
+        if not wait_for(lambda: (_drained(ours) and _reached(run, after, late)) or process.poll() is not None):
+            return "never got there"
+        if closed:
+            os.close(theirs)
+            os.close(ours)  # the last of the terminal: the kernel sends SIGHUP to whom it controls
+            ours = -1
+        else:
+            process.signal(number)
+        code = process.wait()
+    finally:
+        process.kill()
+        if ours >= 0:
+            os.close(ours)
+    if code != 128 + number:
+        return f"exit {code}: {process.said()[-300:]}"
+    rows, last = ROUNDS if late else rows_done(run), checkpoints(run)[-1].name
+    if last != f"round-{rows - 1:05d}.safetensors":
+        return f"stopped inside a round: {rows} rows, {last}"
+    said = process.said()
+    told = [line for line in said.splitlines() if f"skyfed resume {run}" in line]
+    if not closed and (len(told) != 1 or "Traceback" in said):  # nobody can read what a closed terminal is told
+        return f"said: {said[-300:]}"
+    return ""
+
+
+def _reached(run: Path, after: int, late: bool) -> bool:
+    """Tell whether a run has finished so many rounds, or is as far as its figures."""
+    return (run / "figures").is_dir() if late else rows_done(run) >= after
+
+
+def _resumed(run: Path, whole: str) -> str:
+    """Go on to the end; returns what was wrong."""
+    process = Process(["resume", str(run), "--plain"], run.parent / f"{run.name}.log")
+    code = process.wait()
+    if code:
+        return f"resume ended with {code}: {process.said()[-300:]}"
+    return "" if digest(run) == whole else "another result"
+
+
+def _live_on(terminal: int) -> None:
+    """Make a terminal this process's own, with live output on it."""
+    import fcntl
+    import sys
+    import termios
+
+    os.environ["TERM"] = "xterm"
+    os.setsid()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    for descriptor in (0, 1, 2):
+        os.dup2(terminal, descriptor)
+    os.closerange(3, 256)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+
+
+def _drained(terminal: int) -> bool:
+    """Read what stands in a terminal, so that its writer is not held up."""
+    if terminal >= 0:
+        os.set_blocking(terminal, False)
+        try:
+            while os.read(terminal, 65536):
+                pass
+        except OSError:
+            pass
+    return True
+
+
+if __name__ == "__main__":
+    run_part(signals, 15, __doc__)

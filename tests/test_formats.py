@@ -1,0 +1,148 @@
+"""Folders of every released format are read and resumed; formats of the future are refused with their version named.
+
+tests/formats/VERSION/done and /stopped are runs of the preset `smoke`, made small, as that version left them; figures
+and page are left out. A release that changes the format adds a folder and keeps the others.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from skyfed import __version__
+from skyfed.cli.entry import run_arguments
+from skyfed.drivers.execute import execute
+from skyfed.errors import BadInputError
+from skyfed.mission import prepare_mission
+from skyfed.runs.checkpoint import last_checkpoint, save_checkpoint, unpack_model
+from skyfed.runs.flights import plan_into
+from skyfed.runs.folder import FORMAT, RunFolder
+from skyfed.runs.listing import look
+from skyfed.runs.store import Row, is_done, read_parquet
+from skyfed.sensing.datasets import load_data
+
+FORMATS = Path(__file__).parent / "formats"
+VERSIONS = sorted(path.name for path in FORMATS.iterdir())
+NAME = "2ceoafl"
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.first = -1
+
+    def begin(self, algorithm: str, first: int, rows: list[Row]) -> None:
+        self.first = first
+
+    def round(self, algorithm: str, row: Row) -> None:
+        pass
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def resume(place: Path) -> Watcher:
+    """Go on with a run, as `skyfed resume` does before it draws."""
+    config, watcher = RunFolder(place).read_config(), Watcher()
+    mission = prepare_mission(
+        config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed
+    )  # fmt: skip
+    with RunFolder.claim(place, config, ["resume"]) as folder:
+        fleet = plan_into(folder, config, mission, 1, lambda vehicle, found: pytest.fail("planned again"))
+        assert execute(folder, config, load_data(config.data), fleet, 1, watcher) == []
+        watcher.lines += folder.complaints
+    return watcher
+
+
+def told(place: Path, **facts: object) -> None:
+    """Change what a manifest says."""
+    path = place / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FORMATS / __version__ / "stopped", tmp_path / "run"))
+
+
+def test_this_version_has_its_folder() -> None:
+    assert __version__ in VERSIONS
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_finished_run_of_every_version_is_read(version: str) -> None:
+    place = FORMATS / version / "done"
+    run = look(place)
+    assert (run.state, run.note, run.rounds) == ("done", "", 6)
+    config = RunFolder.config_of(place)
+    assert config.algorithms == [NAME]
+    weights, buffers, about = unpack_model(place / NAME / "model.safetensors")
+    assert about["round"] == "5"
+    identity = RunFolder(place).identity()
+    assert last_checkpoint(place / NAME / "checkpoints", identity, NAME, (len(weights), len(buffers)))[0] == 5
+    assert [row["round"] for row in read_parquet(place / NAME / "rounds.parquet")] == list(range(6))
+    assert len(read_parquet(place / NAME / "uplink.parquet")) == 12
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_stopped_run_of_every_version_goes_on_where_it_stood(tmp_path: Path, version: str) -> None:
+    place = Path(shutil.copytree(FORMATS / version / "stopped", tmp_path / "run"))
+    seen = resume(place)
+    assert seen.first == 4
+    assert not [line for line in seen.lines if "dry" not in line]
+    assert is_done(place / NAME)
+
+
+@pytest.mark.parametrize("words", [["resume"], ["run", "smoke", "--out"]])
+def test_a_format_of_the_future_is_refused_with_the_version_named(stopped: Path, capsys, words: list[str]) -> None:
+    told(stopped, format=FORMAT + 1, skyfed="7.8.9")
+    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    assert run_arguments([*words, str(stopped), "--plain"]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert f"written by skyfed 7.8.9 in format {FORMAT + 1}" in said
+    assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file() and path.name != ".lock"} == before
+
+
+def test_a_setting_of_another_version_is_refused_with_the_version_named(stopped: Path) -> None:
+    config = stopped / "config.toml"
+    config.write_text("rotors = 4\n" + config.read_text())
+    told(stopped, skyfed="7.8.9")
+    with pytest.raises(BadInputError, match=r"written by skyfed 7\.8\.9, this is .*rotors is not a setting"):
+        RunFolder(stopped).read_config()
+
+
+def test_a_setting_that_a_run_did_not_know_yet_leaves_it_its_checkpoints(stopped: Path) -> None:
+    """A later version has more settings; what was written before them is still the same run."""
+    config = stopped / "config.toml"
+    config.write_text("".join(line for line in config.read_text().splitlines(True) if "checkpoint_every" not in line))
+    identity = RunFolder(stopped).identity()
+    for path in sorted((stopped / NAME / "checkpoints").iterdir()):
+        weights, buffers, about = unpack_model(path)
+        save_checkpoint(path.parent, int(about["round"]), weights, buffers, identity, NAME)
+    told(stopped, identity=identity, skyfed="0.0.9")
+    assert resume(stopped).first == 4
+
+
+def test_a_config_that_was_changed_is_refused_and_costs_no_checkpoint(stopped: Path) -> None:
+    config = stopped / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 6", "rounds = 7"))
+    with (
+        pytest.raises(BadInputError, match=r"config\.toml: not as this run began"),
+        RunFolder.claim(stopped, RunFolder(stopped).read_config(), ["resume"]),
+    ):
+        pass
+    assert len(list((stopped / NAME / "checkpoints").iterdir())) == 3
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"\0\0\0"])
+def test_a_manifest_that_is_gone_is_said_and_written_anew(stopped: Path, content: bytes | None) -> None:
+    path = stopped / "manifest.json"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with RunFolder.claim(stopped, RunFolder(stopped).read_config(), ["resume"]) as folder:
+        assert folder.complaints == [f"{path}: missing or damaged; written anew"]
+    with RunFolder.claim(stopped, RunFolder(stopped).read_config(), ["resume"]) as folder:
+        assert folder.complaints == []
