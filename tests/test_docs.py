@@ -122,7 +122,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_lists_begin_after_an_empty_line(page: Path) -> None:
     """Some readers of Markdown take them for prose otherwise."""
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    assert not re.search(r"^(?![-*#\s]|\d+\.).+\n(?:[-*]|\d+\.) ", prose, re.MULTILINE)
+    assert not re.search(r"^(?![-*#\s]|\d+\.|<!--).+\n(?:[-*]|\d+\.) ", prose, re.MULTILINE)
 
 
 def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
