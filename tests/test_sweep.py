@@ -135,7 +135,7 @@ def test_a_sweep_ends_in_one_table_and_is_not_run_twice(tmp_path):
     ]  # fmt: skip
     models = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("model.safetensors")}
     assert len(models) == 2
-    assert found.output.splitlines()[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
+    assert found.stdout.splitlines()[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
     assert (tmp_path / "out" / "report.html").is_file()
     assert invoked(str(path), "--out", str(tmp_path / "out")).exit_code == 0
     assert {path: path.stat().st_mtime_ns for path in models} == models
