@@ -13,6 +13,7 @@ from skyfed.records import Bools, Floats, Singles
 
 How = Literal["mean", "clip", "trimmed", "median", "similar"]
 _BLOCK = 1 << 16  # entries handled at a time
+_LONGEST = 3.0  # times the median norm that `similar` lets stand: raw and quantised uploads differ by about as much
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def combine(how: How, opinions: list[Opinion], size: int, trim: float) -> tuple[
     """Return the aggregated gradient and buffers."""
     if how in ("clip", "similar"):
         norms = [each.norm() for each in opinions]
-        limit = float(np.median(norms))
+        limit = float(np.median(norms)) * (_LONGEST if how == "similar" else 1.0)
         factors = [min(1.0, limit / max(norm, 1e-300)) for norm in norms]
         chosen = agreeing(opinions, size) if how == "similar" else list(range(len(opinions)))
         return _mean([opinions[k] for k in chosen], [factors[k] for k in chosen], size)
