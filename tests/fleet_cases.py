@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -191,6 +192,7 @@ class Rogue:
                         time.sleep(0.1)
         except Exception as error:
             self.problem = error
+            traceback.print_exc()
 
     def step(self, connection: Any) -> bool:
         """Take a message if there is one and answer it."""

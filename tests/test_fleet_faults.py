@@ -15,11 +15,13 @@ pytest.importorskip("flwr")
 from flwr.app import Message
 
 from fleet_cases import Rogue, Yard, children, says, until, weights
+from skyfed.drivers.flower.hurry import hurry
 from skyfed.drivers.flower.messages import Job, answer
 from skyfed.drivers.flower.onboard import Onboard
 from skyfed.rng import stream
 
 pytestmark = [pytest.mark.fleet, pytest.mark.timeout(600)]
+hurry()
 ONE = ['algorithms=["2ceoafl"]', "rounds=6", "fleet.deadline=60"]
 
 
@@ -87,7 +89,7 @@ def test_a_station_that_is_killed_goes_on_at_the_last_round(tmp_path):
 
 
 def test_thirty_rounds_with_a_third_dropping_out_at_random(tmp_path):
-    settings = ['algorithms=["2ceoafl"]', "rounds=30", "eval_every=30", "fleet.deadline=2.5", "fleet.tries=1"]
+    settings = ['algorithms=["2ceoafl"]', "rounds=30", "eval_every=30", "fleet.deadline=6", "fleet.tries=1"]
     with Yard(tmp_path / "yard", 3, *settings) as yard:
         places = [yard.place / f"vehicle-{u}" for u in range(3)]
 
@@ -106,12 +108,12 @@ def test_thirty_rounds_with_a_third_dropping_out_at_random(tmp_path):
 
 
 def test_a_late_vehicle_misses_the_round_and_is_in_the_next(tmp_path):
-    with Yard(tmp_path / "yard", 2, 'algorithms=["2ceoafl"]', "rounds=4", "fleet.deadline=6", "fleet.tries=1") as yard:
+    with Yard(tmp_path / "yard", 2, 'algorithms=["2ceoafl"]', "rounds=4", "fleet.deadline=15", "fleet.tries=1") as yard:
         late = honest(yard.place / "vehicle-1")
 
         def slow(job: Job, model: bytes, message: Message) -> Message:
             if job.round == 1:
-                time.sleep(9)
+                time.sleep(20)
             return late(job, model, message)
 
         yard.station()

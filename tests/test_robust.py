@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from learning_cases import common, raw_update
-from skyfed.robust import Opinion, agreeing, combine
+from skyfed.robust import Opinion, combine, directions
 from skyfed.server import Aggregate
 
 
@@ -46,20 +46,19 @@ def test_clipping_takes_long_ones_down_to_the_median_length():
     assert down == pytest.approx([2, 13 / 3])
 
 
-def test_who_points_the_other_way_is_left_out():
+def test_who_points_the_other_way_is_turned_round():
     rng = np.random.default_rng(0)
     way = rng.normal(size=400)
-    honest = [opinion((way + 3 * rng.normal(size=400)).tolist()) for _ in range(7)]
-    flipped = [opinion((-way - 3 * rng.normal(size=400)).tolist()) for _ in range(3)]
-    assert agreeing([*flipped, *honest], 400) == list(range(3, 10))
-    assert np.allclose(
-        combine("similar", [*flipped, *honest], 400, 0)[0], combine("clip", honest, 400, 0)[0], atol=0.05
-    )
+    honest = [opinion((way + 1.5 * rng.normal(size=400)).tolist()) for _ in range(10)]
+    flipped = [opinion((-each.values).tolist()) for each in honest[:3]]
+    assert directions([*flipped, *honest[3:]], 400) == [-1.0] * 3 + [1.0] * 7
+    attacked = combine("similar", [*flipped, *honest[3:]], 400, 0)[0]
+    assert np.allclose(attacked, combine("similar", honest, 400, 0)[0])
 
 
 def test_where_nobody_agrees_all_stay():
-    assert agreeing(rows([1, 0], [-1, 0]), 2) == [0, 1]
-    assert agreeing(rows([1, 0]), 2) == [0]
+    assert directions(rows([1, 0], [-1, 0]), 2) == [1, 1]
+    assert directions(rows([1, 0]), 2) == [1]
 
 
 def test_buffers_follow_and_weights_count():

@@ -1,4 +1,4 @@
-"""Aggregation that some vehicles cannot bend: clipped, trimmed, median, or without who points the other way.
+"""Aggregation that some vehicles cannot bend: clipped, trimmed, median, or with who points the other way turned round.
 
 Uploads are rows, entries columns. An entry that a vehicle pruned is no zero of its opinion: it is left out of medians
 and trimming, and the outcome is weighted by the share of vehicles that kept it, as in the mean (Eq. 13).
@@ -42,9 +42,9 @@ def combine(how: How, opinions: list[Opinion], size: int, trim: float) -> tuple[
     if how in ("clip", "similar"):
         norms = [each.norm() for each in opinions]
         limit = float(np.median(norms))
-        factors = [min(1.0, limit / max(norm, 1e-300)) for norm in norms]
-        chosen = agreeing(opinions, size) if how == "similar" else list(range(len(opinions)))
-        return _mean([opinions[k] for k in chosen], [factors[k] for k in chosen], size)
+        ways = directions(opinions, size) if how == "similar" else [1.0] * len(opinions)
+        factors = [way * min(1.0, limit / max(norm, 1e-300)) for way, norm in zip(ways, norms, strict=True)]
+        return _mean(opinions, factors, size)
     cut = int(trim * len(opinions)) if how == "trimmed" else None
     down = np.empty(size)
     rows = [each.spread(size) for each in opinions]
@@ -57,11 +57,12 @@ def combine(how: How, opinions: list[Opinion], size: int, trim: float) -> tuple[
     return down, _middle(buffers, np.ones(buffers.shape, bool), _weights(opinions), cut)
 
 
-def agreeing(opinions: list[Opinion], size: int) -> list[int]:
-    """Return who points the way of most others: the median of its cosines with them is not negative.
+def directions(opinions: list[Opinion], size: int) -> list[float]:
+    """Return 1 for who points the way of most others, -1 for who points against it: by its median cosine with them.
 
-    With fewer than half of the vehicles against the others, honest ones agree with most and attackers with few. If
-    nobody agrees with anybody, noise is all there is, and all stay.
+    With fewer than half of the vehicles against the others, honest ones agree with most and attackers with few. Turning
+    an upload round gives an attacker nothing new, since it could have sent the opposite; and what was flipped still
+    tells of its data. If nobody agrees with anybody, noise is all there is, and all stay as they are.
     """
     count = len(opinions)
     rows = [each.spread(size) for each in opinions]
@@ -71,7 +72,7 @@ def agreeing(opinions: list[Opinion], size: int) -> list[int]:
         for j in range(i):
             cosines[i, j] = cosines[j, i] = float(np.dot(rows[i], rows[j])) / (norms[i] * norms[j])
     middle = [float(np.median(np.delete(cosines[k], k))) if count > 1 else 1.0 for k in range(count)]
-    return [k for k in range(count) if middle[k] >= 0] or list(range(count))
+    return [1.0 if way >= 0 or max(middle) < 0 else -1.0 for way in middle]
 
 
 def _mean(opinions: list[Opinion], factors: list[float], size: int) -> tuple[Floats, Floats]:

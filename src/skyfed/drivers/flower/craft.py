@@ -47,8 +47,8 @@ def fly(kit: VehicleKit, say: Callable[[str], None]) -> None:
             _wait(process, port)
             alive = partial(_alive, process)
             serve_vehicle(f"127.0.0.1:{port}", secret, alive, lambda node: _note(home / "node", node))
-        except httpx.HTTPError as error:
-            say(f"vehicle {kit.vehicle}: the SuperNode does not answer ({type(error).__name__})")
+        except Exception as error:  # whatever it was, a new SuperNode starts from a known state
+            say(f"vehicle {kit.vehicle}: {type(error).__name__}: {error}")
         finally:
             end(process, 3.0)
         say(f"vehicle {kit.vehicle}: the SuperNode ended (exit code {process.returncode}); starting it again")

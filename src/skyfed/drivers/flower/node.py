@@ -11,6 +11,8 @@ from flwr.supercore.app_utils import start_parent_process_monitor
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli import flower_supernode
 
+from skyfed.drivers.flower.hurry import hurry
+
 
 class _Clock:
     """Stands in for `time` in Flower's loop, which sleeps 3 s between looks for messages and 0.5 s for replies."""
@@ -31,6 +33,7 @@ def main() -> None:
     parent, poll = int(sys.argv.pop(1)), float(sys.argv.pop(1))
     start_parent_process_monitor(parent)
     start_client_internal.time = _Clock(poll)
+    hurry()
     flower_supernode()
 
 

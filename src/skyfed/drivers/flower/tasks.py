@@ -5,10 +5,12 @@ Flower's own executor starts a process a task; `--isolation process` leaves the 
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
 
 import httpx
+from flwr.app import Context, Message
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.constant import TaskType
@@ -22,8 +24,10 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from skyfed.drivers.flower.client_app import app
+from skyfed.drivers.flower.hurry import hurry
 
 _POLL = 0.2  # seconds between two looks for a task; a look costs some milliseconds on either side
+_NEWER = 1.0  # seconds between two looks for a newer task
 _PATIENCE = 20.0  # seconds for which a runtime that does not answer is tried again
 
 
@@ -78,16 +82,37 @@ def serve_vehicle(address: str, secret: bytes, alive: Callable[[], bool], met: C
     met: is told the id by which the station knows the SuperNode.
     """
     desk = open_runtime(address, "SuperExec", None, secret=secret)
+    hurry()
     while alive():
         token = take(desk, TaskType.CLIENT_APP)
         if not token:
             time.sleep(_POLL)
             continue
-        client = open_runtime(address, "flwr-clientapp", None, token=token)
+        client, message, context = _input(desk, address, token)
         with beating(client):
-            message, context, _, _ = pull_task_input(client)
             met(context.node_id)
             reply = app(message, context)
             push_message(client, reply, context)
             push_task_output(client, context, SubStatus.COMPLETED, "")
         client.close()
+
+
+def _input(desk: RuntimeHttpClient, address: str, token: str) -> tuple[RuntimeHttpClient, Message, Context]:
+    """Wait for what a task works on.
+
+    A SuperNode that loses its station in the middle of a message drops the message but not its task, whose parts will
+    never come. It works on one message at a time, so a newer task tells that the present one is dead.
+    """
+    with ThreadPoolExecutor() as waiting:
+        client = open_runtime(address, "flwr-clientapp", None, token=token)
+        job = waiting.submit(pull_task_input, client)
+        while True:
+            try:
+                message, context, _, _ = job.result(timeout=_NEWER)
+                return client, message, context
+            except TimeoutError:
+                newer = take(desk, TaskType.CLIENT_APP)
+            if newer:
+                client.close()  # which ends the wait
+                client = open_runtime(address, "flwr-clientapp", None, token=newer)
+                job = waiting.submit(pull_task_input, client)
