@@ -25,7 +25,7 @@ def fences(text: str) -> list[tuple[str, str]]:
 
 def commands(page: Path) -> list[list[str]]:
     """Return the words of every skyfed command in blocks of shell lines and in tables."""
-    text = page.read_text()
+    text = page.read_text().replace("\\\n", " ")
     shell = [block for language, block in fences(text) if language in ("", "sh")]
     lines = [
         part

@@ -132,7 +132,7 @@ def test_only_seeds_that_are_as_far_count(tmp_path):
 
 
 def test_a_page_keeps_its_words_and_gets_its_tables():
-    page = "a\n<!-- table accuracies -->\nold\n<!-- end of table -->\nb\n"
+    page = "a\n<!-- table accuracies -->\n\nold\n\n<!-- end of table -->\nb\n"
     assert fill(page, {"accuracies": "new"}) == page.replace("old", "new")
     assert fill(page, {"others": "new"}) == page
 
