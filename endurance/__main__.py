@@ -18,7 +18,7 @@ from endurance.page import PAGE, RESULTS, write_page
 ROOT = Path(__file__).parents[1]
 # part: cases in full, and in a test
 PARTS = {
-    "kills": (100, 5), "signals": (15, 5), "damage": (1000, 40), "disk": (20, 4), "crew": (8, 2), "races": (50, 3),
+    "kills": (100, 4), "signals": (15, 5), "damage": (1000, 20), "disk": (20, 5), "crew": (8, 2), "races": (50, 3),
     "malformed": (200, 40), "solver": (200, 40), "soak": (1000, 40), "audit": (2, 1), "diverge": (9, 2),
 }  # fmt: skip
 

@@ -26,7 +26,7 @@ from endurance.stage import (
 )
 
 ROUNDS = 30
-_SIZES = (0, 700, 2000, 5000, 9000, 14000)
+_SIZES = (0, 700, 2000, 3000, 5000, 9000)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def failing(call: str, nth: int) -> Callable[[], None]:
 
 
 def points(count: int, seed: int, mounts: bool) -> list[Point]:
-    """Return this many points, of every kind; without mounts the others take their place."""
+    """Return this many points, no two alike, of every kind; without mounts the others take their place."""
     rng = random.Random(seed)
     kinds: list[Callable[[], Point]] = [
         lambda: Point(f"files of {(size := rng.choice(_SIZES))} bytes at most", largest_file(size)),
@@ -73,10 +73,14 @@ def points(count: int, seed: int, mounts: bool) -> list[Point]:
     ]  # fmt: skip
     if mounts:
         kinds += [
-            lambda: Point(f"a disk of {(size := rng.choice([4, 16, 40, 60, 100, 160, 240]))} kB", kilobytes=size),
+            lambda: Point(f"a disk of {(size := rng.choice([4, 16, 28, 40, 60, 80, 100]))} kB", kilobytes=size),
             lambda: Point(f"read-only after {(after := rng.randrange(ROUNDS // 2))} rounds", None, 9000, after),
         ]  # fmt: skip
-    return [kinds[k % len(kinds)]() for k in range(count)]
+    found: dict[str, Point] = {}
+    while len(found) < count:
+        point = rng.choice(kinds)() if len(found) >= len(kinds) else kinds[len(found)]()
+        found.setdefault(point.name, point)
+    return list(found.values())
 
 
 def disk(count: int, seed: int) -> list[Row]:

@@ -4,6 +4,7 @@ import os
 import pty
 import random
 import signal
+import time
 from pathlib import Path
 
 from endurance.stage import (
@@ -15,6 +16,7 @@ from endurance.stage import (
     import_all,
     rows_done,
     run_part,
+    text_stream,
     wait_for,
     whole_run,
     workshop,
@@ -60,6 +62,9 @@ def _stopped(run: Path, kind: str, after: int) -> str:
             ours = -1
         else:
             process.signal(number)
+            if number == signal.SIGHUP:  # as a shell and the kernel do when a window is closed
+                time.sleep(0.02)
+                process.signal(number)
         code = process.wait()
     finally:
         process.kill()
@@ -103,7 +108,7 @@ def _live_on(terminal: int) -> None:
     for descriptor in (0, 1, 2):
         os.dup2(terminal, descriptor)
     os.closerange(3, 256)
-    sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+    sys.stdout, sys.stderr = text_stream(1), text_stream(2)
 
 
 def _drained(terminal: int) -> bool:

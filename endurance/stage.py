@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
 os.environ.setdefault("TERM", "dumb")
@@ -143,7 +143,7 @@ def _become(
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(os.open(output or os.devnull, os.O_WRONLY), 1)
         os.dup2(said, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
+        sys.stdout, sys.stderr = text_stream(1), text_stream(2)
         if before:
             before()
         code = command(words, draws)
@@ -153,6 +153,12 @@ def _become(
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def text_stream(descriptor: int) -> TextIO:
+    """Return a text stream that leaves its descriptor open when it goes: the next file opened would take its number."""
+    by_line = descriptor == 2 or os.isatty(descriptor)  # as Python does it
+    return os.fdopen(descriptor, "w", buffering=1 if by_line else -1, closefd=False)
 
 
 def command(words: Sequence[str], draws: bool) -> int:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from endurance.__main__ import PARTS  # noqa: E402
 from endurance.page import PAGE, RESULTS, figures  # noqa: E402
 
 # two halves of about the same length, for two processes of pytest
-HALVES = (("kills", "disk", "malformed", "audit"), ("signals", "damage", "crew", "races", "solver", "soak", "diverge"))
+HALVES = (("kills", "disk", "malformed", "audit", "soak", "solver"), ("signals", "damage", "crew", "races", "diverge"))
 
 
 @pytest.mark.slow
@@ -71,6 +72,21 @@ def test_a_stream_whose_reader_is_gone_takes_no_run_with_it():
         assert stream.write("another\n") == 8
         assert stream.isatty() is False
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
+
+
+def test_a_second_signal_stops_at_once_but_a_closed_terminal_sends_two():
+    from skyfed.cli.stop import Stop, StoppedError
+
+    stop = Stop()
+    with pytest.raises(StoppedError):
+        stop(signal.SIGHUP, None)
+    stop.later = True
+    for _ in range(2):
+        stop(signal.SIGHUP, None)
+    with pytest.raises(StoppedError):
+        stop.check()
+    with pytest.raises(StoppedError):
+        stop(signal.SIGTERM, None)
 
 
 def test_the_sources_call_nothing_that_executes_data():

@@ -16,7 +16,10 @@ class StoppedError(BaseException):
 
 
 class Stop:
-    """What a signal does: stop at once, or after the present round; a second signal always stops at once."""
+    """What a signal does: stop at once, or after the present round; a second one stops at once.
+
+    Not so a SIGHUP: a terminal that is closed sends it twice, by its shell and by the kernel.
+    """
 
     def __init__(self) -> None:
         self.later = False
@@ -24,6 +27,8 @@ class Stop:
 
     def __call__(self, number: int, frame: Any) -> None:
         """Take a signal."""
+        if self.later and self._asked and number == signal.SIGHUP:
+            return
         if not self.later or self._asked:
             raise StoppedError(number)
         self._asked = number
