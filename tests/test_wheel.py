@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "skyfed"
 # what only an extra brings, and the only files that may know it
 OPTIONAL = {
-    "flwr": "fleet", "cryptography": "fleet", "pyscipopt": "scip", "mlflow": "track", "tensorboard": "track", "wandb": "track", "optuna": "tune",
+    "flwr": "fleet", "cryptography": "fleet", "httpx": "fleet", "starlette": "fleet", "uvicorn": "fleet",
+    "pyscipopt": "scip", "mlflow": "track", "tensorboard": "track", "wandb": "track", "optuna": "tune",
     "pfl": None,  # a peer to measure against; its Python is named by the user
 }  # fmt: skip
 KNOW_THEM = re.compile(r"bench/peers/|drivers/flower/|flight/scip\.py|track/|drivers/search\.py")
