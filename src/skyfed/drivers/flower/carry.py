@@ -18,7 +18,7 @@ from skyfed.simulate import Missing, State
 from skyfed.vehicle import Upload, Vehicles, chunks, common_of, joined
 from skyfed.wire import Common, DecodeError, Expected, decode, encode_model
 
-_POLL = 0.1  # seconds between two looks for replies
+_POLL = 0.2  # seconds between two looks for replies; a look costs the SuperLink some milliseconds
 _ROLL_CALL = 1.0  # seconds between two looks at who is there
 _AWAY = "out of touch"
 

@@ -57,5 +57,6 @@ class Onboard:
             weights[run] = live[part]
         buffers = np.ascontiguousarray(buffers)
         received = common_of(self.config, layout, weights, buffers)
-        self._held = [received, *(held for held in self._held[:1] if held.digest != received.digest)]
+        others = [held for held in self._held if held.digest != received.digest]
+        self._held = [received, *others[:1]]
         return weights, buffers
