@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from skyfed.config import Config
     from skyfed.runs.folder import RunFolder
 
-Vehicles = Annotated[int | None, typer.Option(min=1, help="How many vehicles; the config's number if not given.")]
+Vehicles = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="How many vehicles; the config's number if not given.")
+]
 
 
 @fleet.command("try")
@@ -27,7 +29,9 @@ def fleet_try(
     out: Out = None,
     plain: Plain = False,
 ) -> None:
-    """Run a whole fleet on this machine: a station, and every vehicle in processes of its own.
+    """Run a whole fleet on this machine.
+
+    A station, and every vehicle in processes of its own.
 
     The bytes go through Flower over TLS, as they would between machines. Ctrl-C stops after the round; the same
     command goes on.
@@ -57,7 +61,9 @@ def fleet_keys(
     overrides: Overrides = None,
     plain: Plain = False,
 ) -> None:
-    """Plan the flights and prepare a folder for the station and one for each vehicle, with certificates and keys.
+    """Prepare folders with keys for a station and vehicles.
+
+    Flights are planned, certificates made.
 
     Carry each vehicle's folder to its machine; its key is nowhere else.
 
@@ -111,7 +117,10 @@ def fleet_revoke(
 def fleet_station(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")], plain: Plain = False
 ) -> None:
-    """Run the station: wait for vehicles, run every round, go on where an earlier start stood."""
+    """Run the station.
+
+    Waits for vehicles, runs every round, goes on where an earlier start stood.
+    """
     from skyfed.runs.folder import RunFolder
 
     config = RunFolder.config_of(folder)
@@ -124,7 +133,10 @@ def fleet_station(
 def fleet_vehicle(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The vehicle's folder.")],
 ) -> None:
-    """Run a vehicle: load its data once, then train whenever the station asks. Ends on a signal."""
+    """Run a vehicle.
+
+    Loads its data once, then trains whenever the station asks. Ends on a signal.
+    """
     from skyfed.drivers.flower.craft import fly
     from skyfed.drivers.flower.kits import read_vehicle
 
