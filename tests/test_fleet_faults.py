@@ -101,9 +101,8 @@ def test_thirty_rounds_with_a_third_dropping_out_at_random(tmp_path):
         places = [yard.place / f"vehicle-{u}" for u in range(3)]
 
         def flaky(place: Path) -> Callable[[Job, bytes, Message], Message | None]:
-            good = honest(place)
-            drops = lambda job: stream(5, "drop", job.round, job.vehicle).random() < 0.3  # noqa: E731
-            return lambda job, model, message: None if drops(job) else good(job, model, message)
+            good, coins = honest(place), stream(5, "drop", 0, int(place.name.removeprefix("vehicle-")))
+            return lambda job, model, message: None if coins.random() < 0.3 else good(job, model, message)
 
         yard.station()
         with contextlib.ExitStack() as crew:
