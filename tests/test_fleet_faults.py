@@ -16,7 +16,7 @@ from flwr.app import Message
 
 from fleet_cases import Rogue, Yard, children, says, until, weights
 from skyfed.drivers.flower.hurry import hurry
-from skyfed.drivers.flower.messages import Job, answer
+from skyfed.drivers.flower.messages import Job, ReplyError, answer, refuse
 from skyfed.drivers.flower.onboard import Onboard
 from skyfed.rng import stream
 
@@ -27,7 +27,14 @@ ONE = ['algorithms=["2ceoafl"]', "rounds=6", "fleet.deadline=60"]
 
 def honest(place: Path) -> Callable[[Job, bytes, Message], Message]:
     board = Onboard.load(place, int(place.name.removeprefix("vehicle-")))
-    return lambda job, model, message: answer(board.train(job, model), message)
+
+    def reply(job: Job, model: bytes, message: Message) -> Message:
+        try:
+            return answer(board.train(job, model), message)
+        except ReplyError as error:
+            return refuse(str(error), message)
+
+    return reply
 
 
 def test_a_vehicle_killed_in_the_middle_of_a_round_comes_back(tmp_path):
@@ -94,9 +101,8 @@ def test_thirty_rounds_with_a_third_dropping_out_at_random(tmp_path):
         places = [yard.place / f"vehicle-{u}" for u in range(3)]
 
         def flaky(place: Path) -> Callable[[Job, bytes, Message], Message | None]:
-            good = honest(place)
-            drops = lambda job: stream(5, "drop", job.round, job.vehicle).random() < 0.3  # noqa: E731
-            return lambda job, model, message: None if drops(job) else good(job, model, message)
+            good, coins = honest(place), stream(5, "drop", 0, int(place.name.removeprefix("vehicle-")))
+            return lambda job, model, message: None if coins.random() < 0.3 else good(job, model, message)
 
         yard.station()
         with contextlib.ExitStack() as crew:

@@ -1,4 +1,4 @@
-"""Aggregation that some vehicles cannot bend: clipped, trimmed, median, or with who points the other way turned round.
+"""Aggregation that some vehicles cannot bend: clipped, trimmed, or the median.
 
 Uploads are rows, entries columns. An entry that a vehicle pruned is no zero of its opinion: it is left out of medians
 and trimming, and the outcome is weighted by the share of vehicles that kept it, as in the mean (Eq. 13).
@@ -11,7 +11,7 @@ import numpy as np
 
 from skyfed.records import Bools, Floats, Singles
 
-How = Literal["mean", "clip", "trimmed", "median", "similar"]
+How = Literal["mean", "clip", "trimmed", "median"]
 _BLOCK = 1 << 16  # entries handled at a time
 
 
@@ -39,12 +39,10 @@ class Opinion:
 
 def combine(how: How, opinions: list[Opinion], size: int, trim: float) -> tuple[Floats, Floats]:
     """Return the aggregated gradient and buffers."""
-    if how in ("clip", "similar"):
+    if how == "clip":
         norms = [each.norm() for each in opinions]
         limit = float(np.median(norms))
-        ways = directions(opinions, size) if how == "similar" else [1.0] * len(opinions)
-        factors = [way * min(1.0, limit / max(norm, 1e-300)) for way, norm in zip(ways, norms, strict=True)]
-        return _mean(opinions, factors, size)
+        return _mean(opinions, [min(1.0, limit / max(norm, 1e-300)) for norm in norms], size)
     cut = int(trim * len(opinions)) if how == "trimmed" else None
     down = np.empty(size)
     rows = [each.spread(size) for each in opinions]
@@ -55,24 +53,6 @@ def combine(how: How, opinions: list[Opinion], size: int, trim: float) -> tuple[
         down[part] = _middle(values, kept, _weights(opinions), cut)
     buffers = np.stack([each.buffers for each in opinions]).astype(np.float64)
     return down, _middle(buffers, np.ones(buffers.shape, bool), _weights(opinions), cut)
-
-
-def directions(opinions: list[Opinion], size: int) -> list[float]:
-    """Return 1 for who points the way of most others, -1 for who points against it: by its median cosine with them.
-
-    With fewer than half of the vehicles against the others, honest ones agree with most and attackers with few. Turning
-    an upload round gives an attacker nothing new, since it could have sent the opposite; and what was flipped still
-    tells of its data. If nobody agrees with anybody, noise is all there is, and all stay as they are.
-    """
-    count = len(opinions)
-    rows = [each.spread(size) for each in opinions]
-    norms = [max(each.norm(), 1e-300) for each in opinions]
-    cosines = np.ones((count, count))
-    for i in range(count):
-        for j in range(i):
-            cosines[i, j] = cosines[j, i] = float(np.dot(rows[i], rows[j])) / (norms[i] * norms[j])
-    middle = [float(np.median(np.delete(cosines[k], k))) if count > 1 else 1.0 for k in range(count)]
-    return [1.0 if way >= 0 or max(middle) < 0 else -1.0 for way in middle]
 
 
 def _mean(opinions: list[Opinion], factors: list[float], size: int) -> tuple[Floats, Floats]:

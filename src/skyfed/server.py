@@ -21,8 +21,7 @@ class ServerSettings(BaseModel):
     aggregate: How = Field(
         "mean",
         description="how uploads become a step: their mean; with norms clipped to the median one; entry by entry "
-        "trimmed or the median; or clipped, with those that point against most others "
-        "turned round",
+        "trimmed, or the median",
     )
     trim: float = Field(
         0.3,

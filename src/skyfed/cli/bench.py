@@ -92,7 +92,10 @@ def bench_fleet(
     vehicles: Annotated[int, typer.Option(metavar="N", min=1, help="Vehicles of the small fleet.")] = 3,
     rounds: Annotated[int, typer.Option(metavar="N", min=4, help="Rounds of the small fleet.")] = 20,
 ) -> None:
-    """Measure what a round on Flower costs (about 3 minutes)."""
+    """Measure rounds on Flower (about 3 minutes).
+
+    What they cost beyond training, and whether big uploads go through.
+    """
     from skyfed.bench.fleet import bench_fleet as measure
 
     _show(f"Fleet on this machine, {vehicles} vehicles", measure(vehicles, rounds, _announce), as_json)

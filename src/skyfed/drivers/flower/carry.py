@@ -18,8 +18,9 @@ from skyfed.simulate import Missing, State
 from skyfed.vehicle import Upload, Vehicles, chunks, common_of, joined
 from skyfed.wire import Common, DecodeError, Expected, decode, encode_model
 
-_POLL = 0.1  # seconds between two looks for replies
+_POLL = 0.2  # seconds between two looks for replies; a look costs the SuperLink some milliseconds
 _ROLL_CALL = 1.0  # seconds between two looks at who is there
+_SLACK = 60.0  # seconds that a message outlives its round, since Flower refuses to take one that has expired
 _AWAY = "out of touch"
 
 
@@ -153,7 +154,7 @@ class FlowerDriver:
             round.nodes[u] = self._present[u]
             for old in [key for key, vehicle in round.asked.items() if vehicle == u]:
                 del round.asked[old]
-            left = max(1.0, round.closes - time.monotonic())
+            left = max(0.0, round.closes - time.monotonic()) + _SLACK
             messages.append(ask(self._present[u].id, round.job(u), packed[known], left, round.tries[u]))
         if messages:
             for message, key in zip(messages, self._grid.push_messages(messages), strict=False):

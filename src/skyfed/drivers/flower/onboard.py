@@ -22,7 +22,7 @@ class Onboard:
         self.vehicle, self.config, self._run = vehicle, config, run_identity(config)
         self._vehicles = vehicles
         self._start = vehicles.initial()
-        self._held: tuple[Common, Singles, Singles] | None = None  # the last model received, as sent and as trained
+        self._held: list[Common] = []  # the last two models: who is asked twice in a round needs the one before
 
     @classmethod
     def load(cls, place: Path, vehicle: int) -> "Onboard":
@@ -43,9 +43,8 @@ class Onboard:
     def _receive(self, t: int, model: bytes) -> tuple[Singles, Singles]:
         layout = self._vehicles.layout
         sizes = (layout.live_size, len(self._start[1]))
-        bases = [None] if self._held is None else [None, self._held[0]]
         problem = NO_BASE
-        for base in bases:
+        for base in (None, *self._held):
             try:
                 live, buffers = decode_model(model, t, sizes, base)
                 break
@@ -57,5 +56,7 @@ class Onboard:
         for run, part in layout.parts():
             weights[run] = live[part]
         buffers = np.ascontiguousarray(buffers)
-        self._held = (common_of(self.config, layout, weights, buffers), weights, buffers)
+        received = common_of(self.config, layout, weights, buffers)
+        others = [held for held in self._held if held.digest != received.digest]
+        self._held = [received, *others[:1]]
         return weights, buffers
