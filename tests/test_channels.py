@@ -842,3 +842,58 @@ def test_a_channel_that_every_vehicle_dropped_stays_as_it_was():
     assert nobody.sum() > 10
     assert np.array_equal(memory.states[0].weights[nobody], state[0][nobody])
     assert (memory.states[0].weights != state[0])[~nobody].mean() > 0.9
+
+
+def delivered(config: Config, algorithm: str = "afl-prune") -> tuple[Vehicles, np.ndarray, np.ndarray, np.ndarray]:
+    """Return vehicles, a model that was trained for some rounds, and what is delivered of it."""
+    _, _, memory, vehicles = bits(config, algorithm)
+    state = memory.states[-1]
+    return vehicles, state.weights, state.buffers, vehicles.delivered(algorithm, state.weights)
+
+
+@pytest.mark.parametrize("model", ["cnn", "resnet18"])
+def test_delivered_is_the_largest_slice_that_vehicles_train(model):
+    """Zeros in the dense model are the small model that was cut out, to rounding."""
+    vehicles, weights, buffers, given = delivered(config_of(f"model.name={model}", "prune.delta=0.5", "rounds=2"))
+    flat, pruner = vehicles.model, vehicles._pruner
+    flat.load(torch.from_numpy(weights), torch.from_numpy(buffers))
+    kept = pruner.choose(flat.weights, 0.5)
+    small = pruner.cut(kept, torch.from_numpy(pruner.entries(kept, flat.start)))
+    images = vehicles._batches.normalised(torch.from_numpy(KNOWN.test_images[:40]))
+    truth = torch.from_numpy(KNOWN.test_labels[:40]).long()
+    with torch.inference_mode():
+        loss = torch.nn.functional.cross_entropy(small.module.eval()(images), truth, reduction="none").numpy()
+    assert np.abs(vehicles.score(0, 40, given, buffers).loss - loss).max() < 1e-4
+    assert np.abs(vehicles.score(0, 40, weights, buffers).loss - loss).max() > 1e-2
+    assert np.array_equal(vehicles.delivered("afl-prune", given), given)
+
+
+@pytest.mark.parametrize(
+    ("deltas", "algorithm", "same"),
+    [("0.4", "afl-prune", False), ("[0.3,0.6]", "2ceoafl", False), ("[0.5,0.3,0.6]", "2ceoafl", False),
+     ("[0.0,0.6]", "2ceoafl", True), ("0.4", "afl", True), ("0.4", "sgd", True)],
+)  # fmt: skip
+def test_all_is_delivered_where_somebody_trains_all(deltas, algorithm, same):
+    vehicles = Vehicles(config_of(f"prune.delta={deltas}"), KNOWN, PLAN)
+    weights, _ = vehicles.initial()
+    given = vehicles.delivered(algorithm, weights)
+    assert np.array_equal(given, weights) == same
+    least = {"0.4": 0.4}.get(deltas, 0.3)
+    assert same or np.array_equal(
+        given, Vehicles(config_of(f"prune.delta={least}"), KNOWN, PLAN).delivered(algorithm, weights)
+    )
+
+
+def test_single_weights_are_all_delivered():
+    vehicles = Vehicles(tiny_config("prune.delta=0.5"), KNOWN, PLAN)
+    weights, _ = vehicles.initial()
+    assert vehicles.delivered("afl-prune", weights) is weights
+
+
+def test_what_is_tested_is_what_is_delivered():
+    config = config_of("prune.delta=0.5", "rounds=2", "eval_every=1")
+    _, _, memory, vehicles = bits(config, "afl-prune")
+    for state, report in zip(memory.states, memory.reports, strict=True):
+        given = vehicles.delivered("afl-prune", state.weights)
+        scores = vehicles.score(0, len(KNOWN.test_labels), given, state.buffers)
+        assert report.accuracy_full == scores.correct.mean()

@@ -18,6 +18,7 @@ from learning_cases import ALGORITHMS, fleet_plan, pictures, tiny_config, write_
 from skyfed.config import Config
 from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
+from skyfed.robust import unpack
 from skyfed.runs import RunFolder
 from skyfed.runs import recorder as recorder_module
 from skyfed.runs.checkpoint import last_checkpoint, save_checkpoint, unpack_model
@@ -419,6 +420,21 @@ def test_a_run_can_be_stopped_after_every_single_round(unbroken, tmp_path):
     for after in range(7):
         go(tmp_path / "run", small(), "2ceoafl", after)
     assert same_run(tmp_path / "run", unbroken, ONE)
+
+
+def test_what_the_station_remembers_of_its_vehicles_survives(tmp_path):
+    config = small("server.aggregate=consensus", "faults.attackers=[0]")
+    go(tmp_path / "whole", config)
+    for after in (1, 4):
+        go(tmp_path / "run", config, "2ceoafl", after)
+    go(tmp_path / "run", config)
+    assert same_run(tmp_path / "run", tmp_path / "whole", ONE)
+    whole, again = (
+        unpack_model(place / "2ceoafl" / "checkpoints" / "round-00006.safetensors")[2]["agreement"]
+        for place in (tmp_path / "whole", tmp_path / "run")
+    )
+    assert whole == again
+    assert np.abs(unpack(whole, config.vehicles)[0]).max() > 0
 
 
 def test_fewer_checkpoints_cost_rounds_but_not_bits(unbroken, tmp_path):

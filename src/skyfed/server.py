@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from skyfed.records import Floats, Ints, Singles, Update
-from skyfed.robust import How, Opinion, combine
+from skyfed.robust import How, Opinion, against, combine, noted, turned
 from skyfed.wire import Common, DecodeError, encode_model, entries
 
 
@@ -21,7 +21,7 @@ class ServerSettings(BaseModel):
     aggregate: How = Field(
         "mean",
         description="how uploads become a step: their mean; with norms clipped to the median one; entry by entry "
-        "trimmed, or the median",
+        "trimmed, or the median; or clipped, with those turned round that have pulled against the others for rounds",
     )
     trim: float = Field(
         0.3,
@@ -51,13 +51,19 @@ class Aggregate:
         live: tuple[slice, ...] | None = None,
         how: How = "mean",
         trim: float = 0.3,
+        agreement: Floats | None = None,
     ) -> None:
-        """Start from nothing; `common` is what the uploads were made from, `live` the runs of w they are."""
+        """Start from nothing.
+
+        `common` is what the uploads were made from, `live` the runs of w they are, `agreement` what earlier rounds
+        showed of who agrees with whom.
+        """
         self._common, self._clip, self._live = common, clip, live
         self._how, self._trim, self._opinions = how, trim, list[Opinion]()
         self._sum = np.zeros(common.size)
         self._buffers = np.zeros(len(common.buffers))
         self._seen: set[int] = set()
+        self.agreement, self.turned = agreement, list[int]()
         self.total = 0.0
 
     def add(self, update: Update, weight: float) -> None:
@@ -69,7 +75,7 @@ class Aggregate:
         if self._clip is not None:
             wide *= min(1.0, self._clip / max(float(np.sqrt(np.add.reduce(wide * wide))), 1e-300))
         if self._how != "mean" and weight > 0:
-            self._opinions.append(Opinion(wide.astype(np.float32), update.mask, update.buffers, weight))
+            self._opinions.append(Opinion(update.vehicle, wide.astype(np.float32), update.mask, update.buffers, weight))
             self.total += weight
             return
         wide *= weight
@@ -84,6 +90,10 @@ class Aggregate:
         """Return w - eta * sum_u alpha_u Pi_u and the averaged buffers (Eq. 13)."""
         moved = weights.astype(np.float64)
         down, buffers, done = (eta / self.total) * self._sum, self._buffers / self.total, 0
+        if self._how == "consensus" and self.agreement is not None:
+            self.agreement = noted(self.agreement, self._opinions, self._common.size)
+            self.turned = against(self.agreement)
+            self._opinions = turned(self._opinions, self.turned)
         if self._how != "mean":
             found, buffers = combine(self._how, self._opinions, self._common.size, self._trim)
             down = eta * found

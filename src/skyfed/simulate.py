@@ -6,7 +6,7 @@ takes a step. The genie trains on the union of all data instead. Who carries the
 keeps the records is the recorder's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from skyfed.faults import present
 from skyfed.learning.evaluate import Scores, class_accuracy
 from skyfed.learning.flat import Layout
 from skyfed.records import Floats, Probe, Singles
+from skyfed.robust import no_agreement
 from skyfed.sensing import Schedule
 from skyfed.sensing.datasets import Pictures
 from skyfed.sensing.datasets.cache import Bytes
@@ -32,22 +33,28 @@ DIVERGED = "training diverged (loss or weights not finite)"
 
 @dataclass(frozen=True)
 class State:
-    """The global model after some round."""
+    """The global model after some round.
+
+    agreement  who has agreed with whom so far, where aggregation asks for it (server.aggregate = "consensus")
+    """
 
     weights: Singles
     buffers: Singles
+    agreement: Floats | None = None
 
 
 @dataclass(frozen=True)
 class Report:
     """What happened in a round: the uploads, who was left out and why, and the scores where the model was tested.
 
+    turned          vehicles whose uploads counted with the opposite sign (server.aggregate = "consensus")
     downlink_bytes  of the new model on its way to the vehicles of the next round, all together
     """
 
     round: int
     uploads: list[Upload] = field(default_factory=list)
     dropped: dict[int, str] = field(default_factory=dict)
+    turned: list[int] = field(default_factory=list)
     downlink_bytes: int = 0
     train_loss: float = float("nan")
     accuracy: float = float("nan")
@@ -71,6 +78,10 @@ class Driver(Protocol):
     layout: Layout
     schedule: Schedule
     pictures: Pictures
+
+    @property
+    def delivered(self) -> Callable[[str, Singles], Singles]:
+        """What makes an algorithm's weights those that are tested and used."""
 
     def train(self, algorithm: str, t: int, state: State, vehicles: list[int]) -> Iterator[Upload | Missing]:
         """Yield the uploads of these vehicles in this order, or why there is none."""
@@ -102,7 +113,7 @@ def run(
         else:
             state, report = federated_round(settings, algorithm, t, driver, state)
         if (t + 1) % settings.eval_every == 0 or t == settings.rounds - 1:
-            report = tested(t, driver, state, report)
+            report = tested(algorithm, t, driver, state, report)
         recorder.record(state, report)
     return state
 
@@ -115,7 +126,10 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
     layout = driver.layout
     common = common_of(settings, layout, state.weights, state.buffers)
     server = settings.server
-    aggregate = Aggregate(common, server.clip, layout.live, server.aggregate, server.trim)
+    agreement = state.agreement
+    if server.aggregate == "consensus" and agreement is None:
+        agreement = no_agreement(settings.vehicles)
+    aggregate = Aggregate(common, server.clip, layout.live, server.aggregate, server.trim, agreement)
     there, following = (present(settings.faults, settings.seed, k, settings.vehicles) for k in (t, t + 1))
     masks: dict[int, Bytes | None] = {}
     for upload in driver.train(algorithm, t, state, there):
@@ -146,7 +160,7 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
         )
     before = state
     if aggregate.total > 0:  # somebody with a weight took part
-        state = State(*aggregate.step(state.weights, settings.train.eta_at(t)))
+        state = State(*aggregate.step(state.weights, settings.train.eta_at(t)), aggregate.agreement)
     losses = [upload.loss for upload in report.uploads if upload.vehicle not in report.dropped]
     sent = 0
     if t + 1 < settings.rounds:
@@ -155,7 +169,7 @@ def federated_round(settings: Experiment, algorithm: str, t: int, driver: Driver
     measured = masks and aggregate.total > 0
     theory = diagnosed(settings, t, driver, before, state, report, masks, weights) if measured else None
     loss = float(np.mean(losses)) if losses else float("nan")
-    return state, replace(report, train_loss=loss, downlink_bytes=sent, theory=theory)
+    return state, replace(report, train_loss=loss, turned=aggregate.turned, downlink_bytes=sent, theory=theory)
 
 
 def diagnosed(
@@ -195,9 +209,10 @@ def genie_round(t: int, driver: Driver, state: State) -> tuple[State, Report]:
     return State(weights, buffers), Report(t, train_loss=loss)
 
 
-def tested(t: int, driver: Driver, state: State, report: Report) -> Report:
+def tested(algorithm: str, t: int, driver: Driver, state: State, report: Report) -> Report:
     """Score the model on the test set as it has grown so far, and on the whole fixed one."""
-    scores = driver.score(state)
+    weights = driver.delivered(algorithm, state.weights)
+    scores = driver.score(state if weights is state.weights else State(weights, state.buffers))
     labels = driver.pictures.test_labels
     inside = driver.schedule.test_members(t, len(labels))
     return replace(

@@ -22,7 +22,7 @@ from skyfed.learning.infer import Forward, forward_of
 from skyfed.learning.local import Batches, LocalRound, descend, train_locally
 from skyfed.learning.models import build_model, is_known
 from skyfed.learning.probe import Partition, curvature, losses, spread, sums
-from skyfed.learning.prune import Scope, Scopes, draw_delta
+from skyfed.learning.prune import Scope, Scopes, draw_delta, least_delta
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
 from skyfed.learning.shapes import all_multiplications
 from skyfed.records import Floats, Probe, Quantised, Raw, Singles, Update
@@ -262,6 +262,17 @@ class Vehicles:
         with _own_coins(self.settings.seed, t, None):
             loss = descend(self.model, batches, train.eta_at(t))
         return *self.model.on_host(), loss
+
+    def delivered(self, algorithm: str, weights: Singles) -> Singles:
+        """Return the model that is tested and used: without the channels that no vehicle trains.
+
+        Those kept learn without them, and would be disturbed by what they say.
+        """
+        least = least_delta(self.settings.prune)
+        if self._pruner is None or not least or not find_recipe(algorithm).prune:
+            return weights
+        kept = self._pruner.choose(self._tensor(weights), least)
+        return self.layout.masked(weights, self._pruner.mask(kept)[0])
 
     def score(self, start: int, stop: int, weights: Singles, buffers: Singles) -> Scores:
         """Score test pictures start..stop."""

@@ -78,6 +78,7 @@ def execute(
             recorder = AlgorithmRecorder(
                 folder, config, algorithm, vehicles.schedule, len(pictures.test_labels), identity,
                 after=lambda row, algorithm=algorithm: watcher.round(algorithm, row),  # type: ignore[misc]
+                deliver=lambda weights, algorithm=algorithm: vehicles.delivered(algorithm, weights),  # type: ignore[misc]
             )  # fmt: skip
             if recorder.done:
                 watcher.begin(algorithm, config.rounds, recorder.rows())

@@ -14,6 +14,7 @@ class InlineDriver:
     def __init__(self, vehicles: Vehicles) -> None:
         self._vehicles = vehicles
         self.layout, self.schedule, self.pictures = vehicles.layout, vehicles.schedule, vehicles.pictures
+        self.delivered = vehicles.delivered
 
     def train(self, algorithm: str, t: int, state: State, vehicles: list[int]) -> Iterator[Upload]:
         """Yield the uploads in order."""

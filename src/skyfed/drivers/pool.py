@@ -38,6 +38,7 @@ class PoolDriver:
 
     def __init__(self, vehicles: Vehicles, config: Config, plan_file: Path, workers: int) -> None:
         self.layout, self.schedule, self.pictures = vehicles.layout, vehicles.schedule, vehicles.pictures
+        self.delivered = vehicles.delivered
         hello = _pack({"config": config.model_dump(mode="json"), "plan": str(plan_file.resolve())})
         self._crew = Crew("skyfed.drivers.pool:handle", workers, hello)
         self._place = Memory()

@@ -86,6 +86,13 @@ class Layout:
         """Return of a (p,) array what belongs to live entries."""
         return whole if self.live is None else np.concatenate([whole[:0], *(whole[run] for run in self.live)])  # type: ignore[return-value]
 
+    def masked(self, whole: Singles, mask: Bools) -> Singles:
+        """Return (p,) entries with zeros at the live ones that a mask leaves out."""
+        found = whole.copy()
+        for run, places in self.parts():
+            found[run] *= mask[places]
+        return found
+
     def plain_places(self) -> Ints:
         """Return (p,) for every entry its place in the tensors laid out one after the other in their own order."""
         parts = [

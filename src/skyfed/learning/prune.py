@@ -27,6 +27,14 @@ def draw_delta(settings: PruneSettings, seed: int, round: int, vehicle: int) -> 
     return delta[vehicle % len(delta)]
 
 
+def least_delta(settings: PruneSettings) -> float:
+    """Return the smallest pruning ratio that any vehicle may have in any round."""
+    delta = settings.delta
+    if isinstance(delta, str):
+        return 0.0
+    return min(delta) if isinstance(delta, list) else delta
+
+
 @dataclass(frozen=True)
 class Scope:
     """What may be pruned: runs of live entries, and the ascending magnitudes of entries that never change."""

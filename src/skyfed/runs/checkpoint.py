@@ -16,9 +16,12 @@ FORMAT = "1"
 _KEPT = 3
 
 
-def save_checkpoint(folder: Path, round: int, weights: Singles, buffers: Singles, run: str, algorithm: str) -> None:
+def save_checkpoint(
+    folder: Path, round: int, weights: Singles, buffers: Singles, run: str, algorithm: str, agreement: str = ""
+) -> None:
     """Write the model after `round` and drop the checkpoints that are no longer needed."""
-    data = pack_model(weights, buffers, {"round": str(round), "run": run, "algorithm": algorithm})
+    about = {"round": str(round), "run": run, "algorithm": algorithm}
+    data = pack_model(weights, buffers, {**about, "agreement": agreement} if agreement else about)
     write_whole(folder / f"round-{round:05d}.safetensors", data)
     with storage_errors(folder):
         for old in _in_order(folder)[:-_KEPT]:
@@ -35,8 +38,8 @@ def drop_checkpoints(folder: Path, after: int) -> None:
 
 def last_checkpoint(
     folder: Path, run: str, algorithm: str, sizes: tuple[int, int]
-) -> tuple[int, Singles, Singles, list[str]] | None:
-    """Return the newest good checkpoint as (round, weights, buffers), and a line for each newer one that is bad."""
+) -> tuple[int, Singles, Singles, list[str], str] | None:
+    """Return the newest good checkpoint: round, weights, buffers, a line for each newer one that is bad, agreement."""
     complaints: list[str] = []
     for path in reversed(_in_order(folder)):
         try:
@@ -50,9 +53,9 @@ def last_checkpoint(
         except BadInputError as error:
             complaints.append(str(error))
             continue
-        return int(about["round"]), weights, buffers, complaints
+        return int(about["round"]), weights, buffers, complaints, about.get("agreement", "")
     if complaints:
-        return -1, np.empty(0, np.float32), np.empty(0, np.float32), complaints
+        return -1, np.empty(0, np.float32), np.empty(0, np.float32), complaints, ""
     return None
 
 

@@ -12,6 +12,8 @@ import numpy as np
 from skyfed.config import Config
 from skyfed.cost import lateness, round_end, waiting
 from skyfed.files import write_whole
+from skyfed.records import Singles
+from skyfed.robust import pack, unpack
 from skyfed.runs.checkpoint import drop_checkpoints, last_checkpoint, pack_model, save_checkpoint
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Row, Table, is_done
@@ -32,7 +34,7 @@ UPLINK = {
     "dropped": "text", "pruned_share": "float", "raw_probability": "float", "quantiser_bound": "float",
     "quantiser_variance": "float", "fly_seconds": "float", "send_seconds": "float", "fly_joules": "float",
     "send_joules": "float", "wait_joules": "float", "rate": "float", "late": "float", "battery_left": "float",
-    "samples": "int",
+    "samples": "int", "turned": "bool",
 }  # fmt: skip
 
 
@@ -49,7 +51,11 @@ class Standing:
 
 
 class AlgorithmRecorder:
-    """Records one algorithm of a run; `after` is called with every finished round's row and may raise to stop."""
+    """Records one algorithm of a run.
+
+    `after` is called with every finished round's row and may raise to stop; `deliver` makes the final weights those
+    that are used.
+    """
 
     def __init__(
         self,
@@ -60,13 +66,14 @@ class AlgorithmRecorder:
         test_total: int,
         identity: str,
         after: Callable[[Row], None],
+        deliver: Callable[[Singles], Singles],
     ) -> None:
         self._config, self._algorithm, self._schedule, self._identity = config, algorithm, schedule, identity
         self.path = folder.subfolder(algorithm)
         self._checkpoints = folder.subfolder(f"{algorithm}/checkpoints")
         self._rounds, self._uplink = Table(self.path, "rounds"), Table(self.path, "uplink")
         self._theory = Table(self.path, "theory")
-        self._test_total, self._after = test_total, after
+        self._test_total, self._after, self._deliver = test_total, after, deliver
         self._best_class: np.ndarray | None = None
         self._used: dict[int, float] = defaultdict(float)
         self._clock = time.perf_counter()
@@ -85,7 +92,8 @@ class AlgorithmRecorder:
         if found is not None:
             first, complaints = found[0] + 1, found[3]
             if first:
-                state = State(found[1], found[2])
+                agreement = unpack(found[4], self._config.vehicles) if found[4] else None
+                state = State(found[1], found[2], agreement)
         if not self._complete(first):
             complaints = [*complaints, f"{self.path}: rounds are missing from the tables; starting over"]
             first, state = 0, start
@@ -117,7 +125,10 @@ class AlgorithmRecorder:
         row = self._round_row(report)
         self._rounds.append([row])
         if (t + 1) % self._config.checkpoint_every == 0 or t == self._config.rounds - 1:
-            save_checkpoint(self._checkpoints, t, state.weights, state.buffers, self._identity, self._algorithm)
+            save_checkpoint(
+                self._checkpoints, t, state.weights, state.buffers, self._identity, self._algorithm,
+                agreement="" if state.agreement is None else pack(state.agreement),
+            )  # fmt: skip
         if t == self._config.rounds - 1:
             self.finish(state)
         self._clock = time.perf_counter()
@@ -133,7 +144,7 @@ class AlgorithmRecorder:
         if self._config.theory.every:
             self._theory.finish(THEORY)
         about = {"run": self._identity, "algorithm": self._algorithm, "round": str(self._config.rounds - 1)}
-        write_whole(self.path / "model.safetensors", pack_model(state.weights, state.buffers, about))
+        write_whole(self.path / "model.safetensors", pack_model(self._deliver(state.weights), state.buffers, about))
         self._rounds.finish(ROUNDS)
 
     def _round_row(self, report: Report) -> Row:
@@ -191,6 +202,7 @@ class AlgorithmRecorder:
             "wait_joules": wait,
             "rate": spent.rate,
             "late": lateness(cost, spent),
+            "turned": upload.vehicle in report.turned,
             "samples": len(self._schedule.train_set(upload.vehicle, report.round)),
         }
         self._used[upload.vehicle] += sum(row[name] for name in JOULES)

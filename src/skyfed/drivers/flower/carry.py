@@ -71,6 +71,7 @@ class FlowerDriver:
         self, vehicles: Vehicles, config: Config, grid: Grid, roll_call: RollCall, say: Callable[[str], None]
     ) -> None:
         self.layout, self.schedule, self.pictures = vehicles.layout, vehicles.schedule, vehicles.pictures
+        self.delivered = vehicles.delivered
         self._vehicles, self._config, self._grid, self._roll_call, self._say = vehicles, config, grid, roll_call, say
         self._run = run_identity(config)
         self._last: tuple[Common, set[int]] | None = None  # the last model sent, and who has it
