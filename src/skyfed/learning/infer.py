@@ -49,12 +49,15 @@ class _Folded:
                     shortcut = _step(block.shortcut[0], block.shortcut[1], into, scratch)
                 first = _step(block.conv1, block.norm1, into, scratch)
                 self._blocks.append((first, _step(block.conv2, block.norm2, inside, scratch), shortcut))
+        first = self._blocks[0][0]
+        self._pixels = first.count if isinstance(first, _Minimal) else 0  # of the first maps
         self._classify = net[-1]
         self._last = inside[0] * inside[1]
 
     def __call__(self, x: Tensor) -> Tensor:
         count = len(x)
-        x = torch.cat([self._begin(part) for part in x.split(_TOGETHER)])  # type: ignore[no-untyped-call]
+        parts = [self._begin(part) for part in x.split(_TOGETHER)]  # type: ignore[no-untyped-call]
+        x = torch.cat(parts, dim=1 if self._pixels else 0)
         for first, second, shortcut in self._blocks:
             beside = x if shortcut is None else shortcut(x, relu=False)
             x = second(first(x, relu=True), relu=True, add=beside)
@@ -65,7 +68,7 @@ class _Folded:
         x = self._stem(x, relu=True)
         for pool in self._pool:
             x = pool(x)
-        return x
+        return _pixels(x, self._pixels) if self._pixels else x
 
 
 def _step(conv: nn.Module, norm: nn.Module, shape: tuple[int, ...], scratch: Scratch) -> "Step":
@@ -142,10 +145,10 @@ class _Minimal:
     """A 3x3 convolution on a small map with fewer multiplications, pixel by pixel."""
 
     def __init__(self, conv: nn.Conv2d, norm: nn.Module, shape: tuple[int, ...], scratch: Scratch) -> None:
-        self._products, self._count = Minimal(*_folded(conv, norm), shape[0], scratch), shape[0] * shape[1]
+        self._products, self.count = Minimal(*_folded(conv, norm), shape[0], scratch), shape[0] * shape[1]
 
     def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
-        return self._products(_pixels(x, self._count), relu, None if add is None else _pixels(add, self._count))
+        return self._products(_pixels(x, self.count), relu, None if add is None else _pixels(add, self.count))
 
 
 class _Gathered:
