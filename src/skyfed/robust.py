@@ -19,9 +19,7 @@ from skyfed.records import Bools, Floats, Singles
 How = Literal["mean", "clip", "trimmed", "median", "consensus"]
 _BLOCK = 1 << 16  # entries handled at a time
 _MEMORY = 0.97  # what a round leaves of the agreement before it
-_CLEAR = (
-    2.0  # eigenvalue, in roots of the number of vehicles, above which signs are believed; chance seldom gives more
-)
+_CLEAR = 2.0  # eigenvalue, in roots of the number of vehicles, above which signs are believed; chance seldom gives more
 _AGAINST = -0.5  # part in the eigenvector, in units of an equal part, below which a vehicle pulls against the others
 
 
