@@ -150,7 +150,10 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
     assert ("eta_local=0.1", 2) in [(row["variant"], row["rounds"]) for row in rows]
 
 
-def test_ctrl_c_keeps_rounds_and_says_how_to_go_on(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_keeps_rounds_and_says_how_to_go_on(tmp_path, number):
+    """By Ctrl-C; or in the background of a script, where a shell lets everything ignore SIGINT."""
+    heard = signal.default_int_handler if number == signal.SIGINT else signal.SIG_IGN
     text = TINY.replace("rounds=2", "rounds=400")
     path, place = written(tmp_path, text), tmp_path / "out"
     command = [sys.executable, "-m", "skyfed.cli", "sweep", str(path), "--out", str(place), "--plain"]
@@ -158,15 +161,15 @@ def test_ctrl_c_keeps_rounds_and_says_how_to_go_on(tmp_path):
         command,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, heard),
     )
     rounds = place / "base" / "seed-0" / "afl" / "rounds.jsonl"
     deadline = time.monotonic() + 120
     while not (rounds.exists() and rounds.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.1)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert f"skyfed sweep {path} --out {place}" in errors
     kept = len(rounds.read_text().splitlines())
     assert 0 < kept < 400

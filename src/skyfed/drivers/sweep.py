@@ -1,7 +1,6 @@
 """Runs the jobs of a sweep, each in a process of its own, some side by side; what is done is not done again."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -49,7 +48,7 @@ def run_jobs(jobs: list[Job], place: Path, parallel: int, cores: int, done: Done
             time.sleep(_PAUSE)
     except BaseException:
         for process in running:
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # SIGINT they ignore where a shell started the sweep in the background
         for process in running:
             process.wait()
         raise
