@@ -13,7 +13,9 @@ from skyfed.bench.row import to_markdown
 from skyfed.config import Config
 from skyfed.report.reproduction import fill, tables
 from skyfed.report.settings import settings_page
+from skyfed.report.variants import variants_table
 from skyfed.runs.recorder import ROUNDS, UPLINK
+from skyfed.runs.store import read_parquet
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -41,6 +43,14 @@ def recorded(bench: str, row: str, also: str | None = None) -> str:
     rows = json.loads((ROOT / f"results/bench-{bench}.json").read_text())
     (found,) = [one for one in rows if one["name"].startswith(row)]
     return f"{found['also'][also] if also else found['value']:.3g}"
+
+
+def test_tables_of_sweeps_are_those_of_the_recorded_runs() -> None:
+    block = r"<!-- sweep: python -m skyfed.report.variants (\S+) -->\n(.*?)\n<!-- end of sweep -->"
+    shown = [found for page in PAGES for found in re.findall(block, page.read_text(), re.DOTALL)]
+    assert sorted(name for name, _ in shown) == ["results/attacks.parquet", "results/channels.parquet"]
+    for name, table in shown:
+        assert table == variants_table(read_parquet(ROOT / name))
 
 
 def test_the_readmes_figures_are_those_of_the_recorded_runs() -> None:
