@@ -385,6 +385,15 @@ def test_after_paper_and_other_widths_the_screen_is_full_again(one: Path, tab: C
     assert 250 < page.evaluate(width) < 400
 
 
+@in_a_browser
+def test_a_page_that_is_hidden_for_a_while_does_not_complain(one: Path, tab: Callable[..., Any]) -> None:
+    page = tab(one)
+    for display in ("none", ""):
+        page.evaluate(f"document.querySelector('main').style.display = '{display}'")
+        page.wait_for_timeout(300)
+    assert page.evaluate("document.querySelector('#accuracy-chart .main-svg').getBoundingClientRect().width") > 900
+
+
 def compare(shot: Path, known: Path) -> None:
     """Compare in squares so coarse that letters do not matter, only where things are and how bright."""
     picture = Image.open(shot).convert("RGB").resize((24, 96), Image.Resampling.BOX)

@@ -25,13 +25,14 @@ function layout(x, y, more = {}) {
 // Draws at the size its place has now, or will have on paper, where the page is narrower than it knows yet.
 function show(chart, traces, look, config = CONFIG) {
   const width = state.printing ? (chart.closest(".multiples, .pair") ? 335 : 690) : chart.clientWidth;
-  chart.drawn = Plotly.react(chart, traces, { ...look, width, height: chart.clientHeight }, config);
+  Plotly.react(chart, traces, { ...look, width, height: chart.clientHeight }, config);
   fit.observe(chart);
 }
 const fit = new ResizeObserver((places) => {
   for (const { target } of places) {
-    const wrong = target._fullLayout && Math.abs(target.clientWidth - target._fullLayout.width) > 1;
-    if (wrong && !state.printing) target.drawn = target.drawn.then(() => Plotly.relayout(target, { width: target.clientWidth, height: target.clientHeight }));
+    const known = target.clientWidth && target._fullLayout; // it has no width while the page is hidden or closed
+    const wrong = known && Math.abs(target.clientWidth - target._fullLayout.width) > 1;
+    if (wrong && !state.printing) Plotly.relayout(target, { width: target.clientWidth, height: target.clientHeight });
   }
 });
 
@@ -138,8 +139,10 @@ function drawBound() {
     type: "scatter", mode: "lines+markers", line: { color: tone("soft"), dash: strokes[form], width: 1.8 }, marker: { size: 4 }, hovertemplate: "%{y:.3g}",
   }));
   totals.push({ x: one.rounds, y: one.measured, name: "gradient, measured", type: "scatter", mode: "lines+markers", line: { color: tone("ink"), width: 2.4 }, marker: { size: 6 }, hovertemplate: "%{y:.3g}" });
+  const heights = totals.flatMap((line) => line.y).filter((value) => value > 0);
+  const decade = Math.max(...heights) > 100 * Math.min(...heights) ? 1 : undefined; // else also digits in between
   show(at("bound-totals"), totals, layout(
-    { title: "Round" }, { title: "Squared gradient and its bounds", type: "log", exponentformat: "power", dtick: undefined, nticks: 8 },
+    { title: "Round" }, { title: "Squared gradient and its bounds", type: "log", exponentformat: "power", dtick: decade, nticks: 8 },
     { hovermode: "x unified", margin: { l: 62, r: 10, t: 10, b: 46 } },
   ));
   const terms = at("bound-terms"), forms = at("bound-forms");
