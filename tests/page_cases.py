@@ -70,7 +70,12 @@ def _upload(config: Config, k: int, t: int, u: int, rng: np.random.Generator) ->
         "fly_joules": 800.0 + 40 * k,
         "send_joules": 3.0 / (1 + k),
     }
-    return dict.fromkeys(UPLINK, 0) | {"round": t, "vehicle": u, "dropped": None, "quantised": False} | spent | sent
+    return (
+        dict.fromkeys(UPLINK, 0)
+        | {"round": t, "vehicle": u, "dropped": None, "quantised": False, "turned": False}
+        | spent
+        | sent
+    )
 
 
 def write_theory(folder: Path, rounds: Sequence[int], vehicles: int) -> None:

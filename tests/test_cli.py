@@ -28,7 +28,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # typer takes names from click that click has deprecated
     import typer.main
 
-    from skyfed.cli import app, main
+    from skyfed.cli import app, main, run_arguments
 
 COMMAND = [sys.executable, "-m", "skyfed.cli"]
 
@@ -252,6 +252,11 @@ def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
         (["plan", "--wat"], "--wat"),
         (["run", "smoke", "--seeds", "3-1"], "--seeds '3-1'"),
         (["run", "smoke", "--set", "server.alpha=[1.0]"], "skyfed: server.alpha: allowed: one number for each"),
+        (["run", "smoke", "--set", "model.name=resnet99"], "allowed: resnet18, cnn, mlp, package.module:callable"),
+        (["run", "smoke", "--set", "model.name=nowhere:build"], "model.name = 'nowhere:build': ModuleNotFoundError"),
+        (["run", "smoke", "--set", "model.name=torch:rand"], "model.name = 'torch:rand': gave Tensor"),
+        (["run", "smoke", "--set", "device=cuda:99"], "device = 'cuda:99': not on this machine; allowed here: cpu"),
+        (["run", "smoke", "--set", "device=gpu"], 'device = "gpu": allowed: cpu, cuda, mps, xpu, and one of several'),
         (["fly"], "'fly'"),
     ],
     ids=lambda value: " ".join(value)[-25:] if isinstance(value, list) else "",
@@ -286,6 +291,25 @@ def test_a_folder_in_use_is_one_line_and_exit_code_3(tmp_path):
     with RunFolder.claim(tmp_path / "run", load_config("smoke"), []):
         done = skyfed("plan", "smoke", "--out", tmp_path / "run")
     assert "in use" in one_line(done, 3)
+
+
+def test_a_signal_that_a_library_takes_for_its_own_failure_still_stops(monkeypatch, capsys):
+    """A validator that is being built when Ctrl-C comes raises an error of its own."""
+
+    def interrupted(**_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except BaseException as error:
+            raise RuntimeError("could not be built") from error
+
+    monkeypatch.setattr("skyfed.cli.entry.app", interrupted)
+    assert run_arguments([]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_wrong_option_leads_to_the_verbs_own_help(capsys):
+    assert run_arguments(["run", "--nope"]) == 2
+    assert capsys.readouterr().err == "skyfed: No such option '--nope'. (see skyfed run --help)\n"
 
 
 def test_a_full_device_behind_standard_output_is_one_line_and_exit_code_3():

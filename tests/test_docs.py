@@ -1,5 +1,6 @@
 """What the pages show must be what the code and the results give."""
 
+import html
 import json
 import re
 import subprocess
@@ -149,3 +150,6 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tm
         assert not re.search(loads, page.read_text()), page.name
     for style in (tmp_path / "site").rglob("*.css"):
         assert not re.search(r"url\(['\"]?(https?:|//)|@import", style.read_text()), style.name
+    shown = html.unescape(re.sub(r"<[^>]*>", "", (tmp_path / "site" / "examples.html").read_text()))
+    for example in (ROOT / "examples").glob("*.py"):
+        assert example.read_text().strip() in shown, example.name

@@ -253,6 +253,38 @@ def test_two_variants_stand_side_by_side(several: Path, tab: Callable[..., Any])
 
 
 @in_a_browser
+def test_runs_of_one_algorithm_are_told_apart_by_colour(place: Path, tab: Callable[..., Any]) -> None:
+    for delta in (0.25, 0.5, 0.75):
+        write_run(place / "solo" / f"delta={delta}", settings(2, 12, 3, ["2ceoafl"], f"prune.delta={delta}"))
+    page = tab(write_page([place / "solo"], place / "solo" / "report.html"))
+    colours = page.evaluate("document.getElementById('accuracy-chart').data.map((line) => line.line.color)")
+    assert len(set(colours)) == 3
+    assert [line["name"] for line in lines(page)] == ["delta=0.25", "delta=0.5", "delta=0.75"]
+    assert page.inner_text(".headline tbody tr:nth-child(2) th") == "delta=0.5"
+    assert page.locator("#classes-charts > div").count() == 3
+    assert not page.is_visible("#classes-run")
+    page.click("#runs button:nth-child(2)")
+    assert page.inner_text("#classes-charts h3 >> nth=1") == "delta=0.75"
+    assert len(lines(page)) == 2
+
+
+@in_a_browser
+def test_a_class_map_spans_the_rounds_and_small_uploads_are_in_kilobytes(place: Path, tab: Callable[..., Any]) -> None:
+    run = write_run(place / "small", settings(2, 10, 3, ["afl-quant"]), done=7)
+    page = tab(write_page([run], run / "report.html"))
+    chart = "document.querySelector('#classes-charts .chart')"
+    assert page.evaluate(f"{chart}.layout.xaxis.range") == [-0.5, 9.5]
+    assert page.evaluate(f"{chart}.data[0].x") == [-0.5, *(t + 0.5 for t in range(7))]
+    assert page.evaluate("document.getElementById('payload-chart').layout.xaxis.title.text") == "Size of an upload (MB)"
+    page.evaluate(
+        "data.payload.forEach((one) => { for (const kind of ['measured', 'formula']) one[kind] = [0.01, 0.2]; })"
+    )
+    page.evaluate("drawPayload()")
+    assert page.evaluate("document.getElementById('payload-chart').layout.xaxis.title.text") == "Size of an upload (kB)"
+    assert max(page.evaluate("document.getElementById('payload-chart').data[0].x")) == 200
+
+
+@in_a_browser
 def test_names_are_words_not_code(place: Path, tab: Callable[..., Any]) -> None:
     folder = place / HOSTILE.replace("/", "∕")
     run = write_run(folder, settings(2, 6, 3, ["afl"]), names=[HOSTILE, "<b>bold</b>", "a&amp;b"])
@@ -351,6 +383,15 @@ def test_after_paper_and_other_widths_the_screen_is_full_again(one: Path, tab: C
     page.wait_for_timeout(600)
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
     assert 250 < page.evaluate(width) < 400
+
+
+@in_a_browser
+def test_a_page_that_is_hidden_for_a_while_does_not_complain(one: Path, tab: Callable[..., Any]) -> None:
+    page = tab(one)
+    for display in ("none", ""):
+        page.evaluate(f"document.querySelector('main').style.display = '{display}'")
+        page.wait_for_timeout(300)
+    assert page.evaluate("document.querySelector('#accuracy-chart .main-svg').getBoundingClientRect().width") > 900
 
 
 def compare(shot: Path, known: Path) -> None:

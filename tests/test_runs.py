@@ -344,8 +344,10 @@ def test_a_damaged_plan_is_refused(tmp_path, config, mission, how):
     fly(tmp_path / "run", config, mission)
     path = tmp_path / "run" / "plan.npz"
     path.write_bytes(damaged(path.read_bytes(), how))
-    with pytest.raises(BadInputError, match=r"plan\.npz"):
+    with pytest.raises(BadInputError, match=r"plan\.npz: damaged, or not a plan; remove it, and the run plans again$"):
         fly(tmp_path / "run", config, mission)
+    path.unlink()
+    assert fly(tmp_path / "run", config, mission)[0].vehicles == config.vehicles
 
 
 @pytest.mark.parametrize("array", ["positions", "association", "objective", "centres", "psi"])

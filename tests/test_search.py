@@ -278,6 +278,7 @@ def test_a_real_search_from_the_command_line(tmp_path, capsys):
     assert [trial["state"] for trial in trials] == ["done", "done"]
     assert all(trial["results"][0] > 0 for trial in trials)
     assert load_config(str(tmp_path / "out" / "best.toml")).rounds == 2
+    assert "2 runs side by side" in (tmp_path / "out" / "report.html").read_text()
     before = (tmp_path / "out" / "search.json").read_bytes()
     assert run_arguments(words) == 0
     assert (tmp_path / "out" / "search.json").read_bytes() == before

@@ -88,6 +88,15 @@ def test_what_cannot_be_run_is_refused_in_a_line(text, tmp_path):
         read_sweep(written(tmp_path, text))
     assert len(str(caught.value)) > 10
     assert "\n" not in str(caught.value)
+    assert "pattern" not in str(caught.value)
+
+
+def test_a_model_that_is_not_there_is_refused_before_anything_is_run(tmp_path):
+    text = TINY + '[grid]\n"model.name" = ["cnn", "nowhere:build"]\n'
+    done = CliRunner().invoke(app, ["sweep", str(written(tmp_path, text)), "--out", str(tmp_path / "out")])
+    assert isinstance(done.exception, BadInputError)
+    assert "model.name = 'nowhere:build'" in str(done.exception)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_missing_file_is_refused(tmp_path):

@@ -22,23 +22,23 @@ def shrink(source: Path, target: Path, width: int) -> None:
 
 
 def photograph(page: Path, target: Path) -> None:
-    """Write a picture of the page's map in its 25th round, with one vehicle in focus."""
+    """Write a picture of the page's map in its 25th round."""
     from playwright.sync_api import sync_playwright
 
     found = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        tab = browser.new_page(viewport={"width": 1100, "height": 900})
+        tab = browser.new_page(viewport={"width": 1048, "height": 1100})
         tab.goto(page.resolve().as_uri())
         tab.wait_for_selector("html[data-ready]", state="attached")
-        tab.focus("#map")
         for _ in range(24):
             tab.keyboard.press("ArrowRight")
-        tab.click("#vehicles button:nth-child(4)")
-        tab.wait_for_timeout(1500)  # for the chart's movements to end
+        tab.locator("#flights").scroll_into_view_if_needed()
+        tab.wait_for_timeout(1500)  # for all movements to end
         tab.locator("#flights").screenshot(path=target)
         browser.close()
-    shrink(target, target, 1000)
+    with Image.open(target) as picture:  # all colours: few would blend those of the vehicles
+        picture.convert("RGB").save(target, optimize=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from importlib import resources
@@ -46,7 +47,6 @@ class Config(BaseModel):
     workers: int = Field(0, ge=0, le=1024, description="worker processes; 0 is one a core; never changes a result")
     device: str = Field(
         "cpu",
-        pattern=r"^(cpu|mps|(cuda|xpu)(:\d+)?)$",
         description="where vehicles train: cpu, cuda, cuda:1, mps or xpu; equal bits are promised for cpu alone",
     )
     field: FieldSettings = FieldSettings()
@@ -73,6 +73,13 @@ class Config(BaseModel):
         if len(set(names)) < len(names):
             raise ValueError("an algorithm is named twice")
         return names
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, name: str) -> str:
+        if not re.fullmatch(r"cpu|mps|(cuda|xpu)(:[0-9]{1,3})?", name):
+            raise ValueError("allowed: cpu, cuda, mps, xpu, and one of several as cuda:1")
+        return name
 
     @model_validator(mode="after")
     def _one_number_a_vehicle(self) -> "Config":

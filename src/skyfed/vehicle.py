@@ -106,6 +106,17 @@ class Upload:
     bound: float = 0.0
 
 
+def model_of(
+    settings: Experiment, pictures: Pictures, dtype: torch.dtype = torch.float32
+) -> tuple[FlatModel, ChannelPruner | None]:
+    """Build what vehicles train, where they train it, and what prunes it by channels; bad settings show here."""
+    device, side, own = usable_device(settings.device), pictures.train_images.shape[-1], not is_known(settings.model)
+    module = build_model(settings.model, pictures.classes, side, settings.seed)
+    model = FlatModel(module, dtype, device, side, not own, probe=own)
+    channels = settings.prune.granularity == "channel"
+    return model, ChannelPruner(model, settings.prune.budget) if channels else None
+
+
 class Vehicles:
     """All vehicles' data and one model to train with; each call is a pure function of its arguments and settings."""
 
@@ -120,23 +131,18 @@ class Vehicles:
         torch.set_num_threads(1)
         self.settings, self.pictures = settings, pictures
         self.schedule = schedule_of(settings, pictures, plan)
-        side = pictures.train_images.shape[-1]
-        module = build_model(settings.model, pictures.classes, side, settings.seed)
-        own = not is_known(settings.model)
-        self.model = FlatModel(module, dtype, usable_device(settings.device), side, not own, probe=own)
+        self.model, self._pruner = model_of(settings, pictures, dtype)
         self.layout = self.model.layout
+        if self._pruner is not None:
+            self.layout = replace(self.layout, channels=self._pruner.channels)
         self.journeys = journeys(plan.positions, settings.sensor.altitude)
-        self.flops = round_flops(settings.train, all_multiplications(module, self.model.seen))
+        self.flops = round_flops(settings.train, all_multiplications(self.model.module, self.model.seen))
         self._batches = Batches(pictures, dtype, self.model.device, self.model.wide)
         bare = [u for u in range(settings.vehicles) if not len(self.schedule.train_set(u, 0))]
         if bare:
             raise BadInputError(
                 f"vehicles = {settings.vehicles}: vehicle {bare[0]} starts without a picture; fewer would do"
             )
-        self._pruner: ChannelPruner | None = None
-        if settings.prune.granularity == "channel":
-            self._pruner = ChannelPruner(self.model, settings.prune.budget)
-            self.layout = replace(self.layout, channels=self._pruner.channels)
         self._forward: tuple[Singles, Forward] | None = None
         self._common: tuple[Singles, Common] | None = None
         self._received: tuple[Singles, Tensor] | None = None

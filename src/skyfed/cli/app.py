@@ -30,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-bench = typer.Typer(help="Measure: ratios of one run, beside their bars.", no_args_is_help=True)
+bench = typer.Typer(help="Measure speed, sizes and gaps, each beside its bar.", no_args_is_help=True)
 data = typer.Typer(help="Fetch data sets and say where they lie.", no_args_is_help=True)
 fleet = typer.Typer(help="The same experiment across machines, on Flower.", no_args_is_help=True)
 app.add_typer(bench, name="bench")

@@ -52,8 +52,10 @@ def bench_engine(
     figure: Annotated[
         Path | None, typer.Option(help="Draw measured time over delta into this file (PNG and PDF).")
     ] = None,
-    flower: Annotated[str, typer.Option(help="Python that has flwr[simulation], for the same job there.")] = "",
-    pfl: Annotated[str, typer.Option(help="Python that has pfl, for the same job there.")] = "",
+    flower: Annotated[
+        str, typer.Option(metavar="PYTHON", help="A Python that has flwr[simulation], for the same job there.")
+    ] = "",
+    pfl: Annotated[str, typer.Option(metavar="PYTHON", help="A Python that has pfl, for the same job there.")] = "",
 ) -> None:
     """Measure training, testing and pruning (about 10 minutes).
 

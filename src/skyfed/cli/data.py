@@ -23,7 +23,9 @@ def data_list() -> None:
 
 @data.command("get")
 def data_get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="cifar10.", autocompletion=lambda: ["cifar10"])],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Which one: cifar10.", autocompletion=lambda: ["cifar10"])
+    ],
     plain: Plain = False,
 ) -> None:
     """Fetch a data set into the data folder.

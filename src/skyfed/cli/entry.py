@@ -6,7 +6,7 @@ import sys
 import click
 
 from skyfed.cli.app import app
-from skyfed.cli.stop import Faint, StoppedError, signals
+from skyfed.cli.stop import Faint, StoppedError, signals, stop
 from skyfed.errors import SkyfedError, StorageError
 
 
@@ -32,7 +32,8 @@ def run_arguments(arguments: list[str]) -> int:
         error.show()
         return 2
     except click.ClickException as error:
-        print(f"skyfed: {error.format_message().splitlines()[0]} (see skyfed --help)", file=sys.stderr)
+        verb = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "skyfed"
+        print(f"skyfed: {error.format_message().splitlines()[0]} (see {verb} --help)", file=sys.stderr)
         return 2
     except StoppedError as stopped:
         try:
@@ -47,6 +48,10 @@ def run_arguments(arguments: list[str]) -> int:
         _close_output()
         print(f"skyfed: {error}", file=sys.stderr)
         return StorageError.exit_code
+    except Exception:
+        if stop.heard:  # a library took the signal for a failure of its own
+            return 128 + stop.heard
+        raise
     return 0
 
 

@@ -53,8 +53,10 @@ def fleet_try(
 @fleet.command("keys")
 def fleet_keys(
     source: Source = "smoke",
-    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where vehicles will reach the station.")] = "",
-    out: Out = None,
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where vehicles will reach the station; needed.")
+    ] = "",
+    out: Annotated[Path | None, typer.Option(help="Folder for the folders; needed.")] = None,
     vehicles: Vehicles = None,
     overrides: Overrides = None,
     plain: Plain = False,

@@ -18,11 +18,13 @@ class StoppedError(BaseException):
 class Stop:
     """What a signal does: stop at once, or after the present round; a second one stops at once.
 
-    Not so a SIGHUP: a terminal that is closed sends it twice, by its shell and by the kernel.
+    Not so a SIGHUP: a terminal that is closed sends it twice, by its shell and by the kernel. `heard` is the one that
+    stopped at once, 0 if none.
     """
 
     def __init__(self) -> None:
         self.later = False
+        self.heard = 0
         self._asked = 0
 
     def __call__(self, number: int, frame: Any) -> None:
@@ -30,6 +32,7 @@ class Stop:
         if self.later and self._asked and number == signal.SIGHUP:
             return
         if not self.later or self._asked:
+            self.heard = number
             raise StoppedError(number)
         self._asked = number
         print("stopping after this round; once more stops at once", file=sys.stderr)
@@ -70,6 +73,7 @@ def signals() -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
     before = {number: signal.signal(number, stop) for number in heard}
+    stop.heard = 0
     try:
         yield
     finally:

@@ -1,12 +1,13 @@
 """The verb that runs many: sweep."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skyfed.cli.app import Out, Plain, app
+from skyfed.cli.app import Plain, app
 from skyfed.cli.draw import draw_training, write_report
 from skyfed.cli.stop import StoppedError
 from skyfed.cli.work import end_with, load_pictures, workers
@@ -15,19 +16,24 @@ from skyfed.errors import SkyfedError
 if TYPE_CHECKING:
     from skyfed.runs.search import Search
 
+_ON_THE_PAGE = 10  # trials of a search, the best ones: more are hard to tell apart
+
 
 @app.command()
 def sweep(
     source: Annotated[
         Path, typer.Argument(metavar="FILE", help="A TOML file: base, set, seeds; [grid], [[variant]] or [search].")
     ],
-    out: Out = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; runs/ and the file's name if not given.")
+    ] = None,
     jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Runs side by side; they share the cores.")] = 1,
     plain: Plain = False,
 ) -> None:
     """Run grids, variants, seeds or a search over a config.
 
-    What is finished is not run again, what was stopped goes on; one table at the end. docs/sweeps.md shows the file.
+    What is finished is not run again, what was stopped goes on; one table and one page at the end.
+    docs/sweeps.md shows the file.
 
     \b
     skyfed sweep my-sweep.toml --out runs/my --jobs 2
@@ -44,17 +50,16 @@ def sweep(
         _search(search, out or Path("runs") / source.stem, jobs, plain)
         return
     planned = read_sweep(source)
-    for config in {repr(job.config.data): job.config for job in planned}.values():
-        load_pictures(config, plain)  # bad or missing data shows here
+    distinct = {repr((job.config.data, job.config.model, job.config.device)): job.config for job in planned}
+    for config in distinct.values():
+        load_pictures(config, plain)  # bad or missing data, models and devices show here
     place = out or Path("runs") / source.stem
     settle(place, planned)
     with counting(f"sweep {source.stem}", len(planned), "runs", plain) as advance:
         try:
             failures = run_sweep(planned, place, jobs, workers(0), lambda job: advance())
         except StoppedError:
-            print(
-                f"stopped; finished rounds are kept; go on with: skyfed sweep {source} --out {place}", file=sys.stderr
-            )
+            print(f"stopped; finished rounds are kept; go on with: {_again(source, place)}", file=sys.stderr)
             raise
     for variant in dict.fromkeys(job.variant for job in planned):
         some = [job for job in planned if job.variant == variant and (place / job.place / "config.toml").exists()]
@@ -67,6 +72,11 @@ def sweep(
     if rows:
         write_report([place], place / "report.html")
     end_with(failures)
+
+
+def _again(source: Path, place: Path) -> str:
+    """Return the command that goes on with a sweep."""
+    return shlex.join(["skyfed", "sweep", str(source), "--out", str(place)])
 
 
 def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
@@ -86,7 +96,7 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
             )
         except StoppedError:
             print(
-                f"stopped; finished rounds are kept; go on with: skyfed sweep {search.path} --out {place}",
+                f"stopped; finished rounds are kept; go on with: {_again(search.path, place)}",
                 file=sys.stderr,
             )
             raise
@@ -97,4 +107,7 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
         raise SkyfedError(f"{place}: no trial reached the end")
     print_search(search, trials, f"{place}: {len(trials)} trials, the best first")
     print(f"written to {place}: best.toml ({best.name}), search.json, a folder a trial")
+    write_report(
+        [place / trial.name for trial in trials.ranked(search.table.upwards)[:_ON_THE_PAGE]], place / "report.html"
+    )
     print(f"go on with the best: skyfed run {place}/best.toml")

@@ -81,12 +81,12 @@ def run(
 
 @app.command()
 def resume(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")], plain: Plain = False
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, or of several seeds.")],
+    plain: Plain = False,
 ) -> None:
     """Go on where a stopped run stood.
 
-    Takes the folder of a run or of several seeds, and gives the same bits as if it had never been stopped. A finished
-    run says so.
+    Gives the same bits as if it had never been stopped. A finished run says so.
     """
     from skyfed.runs.folder import RunFolder
     from skyfed.runs.seeds import seed_folders

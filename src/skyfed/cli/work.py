@@ -40,7 +40,7 @@ def prepare(config: "Config") -> "Mission":
 
 
 def load_pictures(config: "Config", plain: bool) -> "Pictures":
-    """Load the pictures and check that they fit the field, and that the trackers are here."""
+    """Load the pictures; what does not fit them or is not here shows now, before anything is written."""
     from skyfed.report.live import reading
     from skyfed.runs.pictures import load_fitting
 

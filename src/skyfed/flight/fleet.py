@@ -78,8 +78,10 @@ def load_fleet_plan(path: Path) -> FleetPlan:
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
             return FleetPlan(**{f.name: archive[f.name] for f in fields(FleetPlan)})
-    except Exception as error:  # a damaged archive fails in zipfile, zlib or numpy
-        raise BadInputError(f"{path}: not a plan ({error})") from None
+    except OSError as error:
+        raise BadInputError(f"{path}: {error.strerror or 'not a plan'}") from None
+    except Exception:  # a damaged archive fails in zipfile, zlib or numpy, whose advice is about pickles
+        raise BadInputError(f"{path}: damaged, or not a plan; remove it, and the run plans again") from None
 
 
 def age_of_information(association: Ints, classes: int) -> Ints:

@@ -48,7 +48,7 @@ def _add(table: Table, entry: Run | Group) -> None:
         lines = [_together(entry)]
     name = entry.path.name or str(entry.path)
     if isinstance(entry, Group):
-        name += f" ({len(entry.runs)} {'seeds' if entry.kind == 'seeds' else 'runs'})"
+        name += f" ({len(entry.runs)} {'seed' if entry.kind == 'seeds' else 'run'}{'s' * (len(entry.runs) != 1)})"
     state = Text(entry.state, _STYLES.get(entry.state, "red"))
     first, *others = lines or [["-", "-", "-", "-", "-"]]
     table.add_row(name, state, *first, _when(entry.started))

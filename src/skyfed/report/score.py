@@ -1,6 +1,7 @@
 """Accuracy of saved models, on the full test set or on a user's own pictures."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from skyfed.learning.flat import FlatModel
 from skyfed.learning.infer import forward_of
 from skyfed.learning.local import Batches
 from skyfed.learning.models import build_model, is_known
-from skyfed.report.tables import console
+from skyfed.report.tables import fits, show
 from skyfed.runs.checkpoint import unpack_model
 from skyfed.runs.folder import RunFolder
 from skyfed.sensing.datasets import Pictures, load_data
@@ -72,14 +73,26 @@ def print_scores(scores: list[ModelScore], as_json: bool) -> None:
     if as_json:
         print(json.dumps([asdict(score) for score in scores], indent=2))
         return
-    table = Table(title=f"Accuracy on {scores[0].pictures} pictures (%)")
-    table.add_column("algorithm")
-    for name in ("all", *scores[0].classes):
-        table.add_column(name, justify="right")
+    title = f"Accuracy on {scores[0].pictures} pictures (%)"
+    lines = [["algorithm", "all", *scores[0].classes]]
     for score in scores:
         each = ["-" if x is None else f"{100 * x:.1f}" for x in score.classes.values()]
-        table.add_row(find_recipe(score.algorithm).title, f"{100 * score.accuracy:.2f}", *each)
-    console().print(table)
+        lines.append([find_recipe(score.algorithm).title, f"{100 * score.accuracy:.2f}", *each])
+    wide = _table(title, lines)
+    tall = _table(
+        title, [["class", *(line[0] for line in lines[1:])], *zip(*(line[1:] for line in lines), strict=True)]
+    )
+    show(wide if fits(wide) else tall)
+
+
+def _table(title: str, lines: Sequence[Sequence[str]]) -> Table:
+    """Return a table; the first line is its head."""
+    table = Table(title=title)
+    for name in lines[0]:
+        table.add_column(name, justify="left" if name == lines[0][0] else "right")
+    for line in lines[1:]:
+        table.add_row(*line)
+    return table
 
 
 def _test_set(pictures: Pictures, own: Path | None) -> tuple[Bytes, Bytes]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from skyfed.report.tables import console, spread, summarise
+from skyfed.report.tables import show, spread, summarise
 from skyfed.runs.search import Search
 from skyfed.runs.store import is_done
 from skyfed.runs.sweep import Job
@@ -37,7 +37,7 @@ def print_search(search: Search, trials: Trials, title: str) -> None:
     for trial in ranked[:_SHOWN]:
         shown = [_short(trial.values.get(key)) for key in search.table.ranges]
         table.add_row(trial.name, *shown, spread(list(trial.results), factor))
-    console().print(table)
+    show(table)
     failed = sum(trial.state == "failed" for trial in trials)
     more = [f"{len(ranked) - _SHOWN} more in search.json"] if len(ranked) > _SHOWN else []
     more += [f"{failed} failed"] if failed else []

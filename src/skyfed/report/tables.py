@@ -7,8 +7,10 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.measure import Measurement
+from rich.table import Column, Table
 
 from skyfed.algorithms import find_recipe
 from skyfed.flight.fleet import FleetPlan, age_of_information
@@ -24,6 +26,37 @@ _WIDTH = 140  # where the output is not a terminal
 def console() -> Console:
     """Return a console for standard output that does not squeeze tables into pipes, and is plain text in CI."""
     return Console(width=None if sys.stdout.isatty() else _WIDTH, force_terminal=False if in_ci() else None)
+
+
+def fits(table: Table) -> bool:
+    """Tell whether every word and number of a table has its place in the terminal."""
+    gaps = 3 * len(table.columns) + 1 if table.box else 2 * len(table.columns)
+    return sum(map(_least, table.columns)) + gaps <= console().width
+
+
+def show(table: Table, spare: Sequence[str] = ()) -> None:
+    """Print a table; in a narrow terminal without lines, then without columns that can be spared, which it names."""
+    target, left_out = console(), []
+    if not fits(table):
+        table.box = None
+    for name in spare:
+        if not fits(table):
+            left_out += [" ".join(str(column.header).split()) for column in table.columns if column.header == name]
+            table.columns = [column for column in table.columns if column.header != name]
+    if Measurement.get(target, target.options.update_width(1000), table).maximum > target.width:
+        for column in table.columns:  # or rich would cut words of one where another has room
+            column.width = _least(column) if column.justify == "right" or column.header == "algorithm" else None
+    target.print(table)
+    if left_out:
+        print(f"in a wider terminal also: {'; '.join(left_out)}")
+
+
+def _least(column: Column) -> int:
+    """Return how wide a column is at least: words may stand below each other, numbers stay whole."""
+    parts = [str(cell) for cell in column.cells]
+    if column.justify != "right":
+        parts = " ".join(parts).split()
+    return max(map(cell_len, [*parts, *str(column.header).split()]), default=0)
 
 
 def print_flights(fleet: FleetPlan, mission: Mission) -> None:
@@ -49,7 +82,7 @@ def print_flights(fleet: FleetPlan, mission: Mission) -> None:
             f"{fleet.seconds[u]:.2f}",
             str(fleet.note[u]),
         )
-    console().print(table)
+    show(table, ("loss per\nclass (%)", "CPU\n(s)", "centre error\nmean/worst (m)", "proven bound\n(nats)"))
 
 
 @dataclass(frozen=True)
@@ -148,7 +181,7 @@ def print_seeds(folders: list[Path], algorithms: list[str], title: str) -> None:
                 spread([one.measured_seconds for one in found], 1),
             ]
         table.add_row(find_recipe(algorithm).title, str(len(found)), *figures, *sent)
-    console().print(table)
+    show(table, ("forgetting\n(%)", "mean over\ntime (%)", "training,\nmeasured (s)"))
 
 
 def print_summary(folder: Path, algorithms: list[str], title: str) -> None:
@@ -172,7 +205,14 @@ def print_summary(folder: Path, algorithms: list[str], title: str) -> None:
             sent += [f"{found.modelled_seconds:.0f}", f"{found.measured_seconds:.1f}"]
         figures = [percent(x) for x in (found.accuracy, found.accuracy_full, found.mean_accuracy, found.forgetting)]
         table.add_row(find_recipe(algorithm).title, str(found.rounds), *figures, *sent, f"{found.wall_seconds:.0f}")
-    console().print(table)
+    spare = (
+        "mean over\ntime (%)",
+        "forgetting\n(%)",
+        "wall\n(s)",
+        "sent, paper's\nformula (MB)",
+        "training,\nmodelled (s)",
+    )
+    show(table, spare)
 
 
 def print_resources(folder: Path, algorithms: list[str], title: str) -> None:
@@ -203,7 +243,7 @@ def print_resources(folder: Path, algorithms: list[str], title: str) -> None:
             "-" if found.battery is None else f"{100 * found.battery / config.cost.battery:.0f}",
         )
     if table.row_count:
-        console().print(table)
+        show(table, ("training,\nmeasured (s)", "points\na MB", "points\na kJ", "train / fly / send,\nmodelled (s)"))
 
 
 def _per(points: float | None, cost: float) -> str:
@@ -236,7 +276,7 @@ def print_sweep(rows: list[dict[str, Any]], title: str) -> None:
         rounds = sorted({row["rounds"] for row in some})
         shown = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}-{rounds[-1]}"
         table.add_row(variant, find_recipe(algorithm).title, str(len(some)), shown, *figures)
-    console().print(table)
+    show(table, ("mean over\ntime (%)", "training,\nmeasured (s)", "rounds", "seeds"))
 
 
 def spread(values: Sequence[float | None], factor: float = 1.0) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError
@@ -21,8 +21,15 @@ _MOST = 10_000  # runs of one sweep
 OWN = (  # what a sweep's folder holds beside variants
     "sweep.parquet", "figures", "logs", "report.html", ".lock", "search.json", "best.toml",
 )  # fmt: skip
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9 ,._=+-]{0,80}$"
-Name = Annotated[str, Field(pattern=_NAME)]
+
+
+def _named(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ,._=+-]{0,80}", name):
+        raise ValueError(f"{name!r} cannot name a folder: a letter or digit first, then also spaces and , . _ = + -")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_named)]
 Seeds = Annotated[str, Field(min_length=1)]
 
 
@@ -72,10 +79,9 @@ def read_file(path: Path) -> SweepFile:
         found = SweepFile.model_validate(tree)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where, why = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
         raise BadInputError(
-            f"{path}: {where}: {first['msg']}; allowed: base, set, seeds, [grid], [[variant]] (name, base, set, seeds) "
-            "or [search]"
+            f"{path}: {where}: {why}; allowed: base, set, seeds, [grid], [[variant]] (name, base, set, seeds), [search]"
         ) from None
     if any(line.partition("=")[0].strip() == "seed" for line in found.set):
         raise BadInputError(f'{path}: seed: allowed: as seeds = "0-2", for all or for a variant')

@@ -23,6 +23,7 @@ from skyfed.report.page.sky import skies
 from skyfed.report.style import COLOURS
 
 _PURPLE = "#6F4E9C"  # for black, which dark paper does not show
+_COUNTS = ("weights", "live_weights")
 _OWN = ("state.js", "charts.js", "heat.js", "sky.js", "player.js", "page.js")
 
 
@@ -73,6 +74,8 @@ def render(groups: Sequence[Group]) -> str:
         data=_inert(data),
         groups=groups,
         many=len(groups) > 1,
+        solo=len(groups) > 1 and len(data["looks"]) == 1,
+        energy=_energy(groups),
         facts=[_facts(group) for group in groups],
         unfinished=[line for group in groups for line in group.standing()],
         columns=COLUMNS,
@@ -111,6 +114,14 @@ def _facts(group: Group) -> list[str]:
     ]  # fmt: skip
 
 
+def _energy(groups: Sequence[Group]) -> str:
+    """Say what the joules are of, by the models that the runs go by."""
+    models = {group.config.cost.model for group in groups}
+    if len(models) > 1:
+        return "training, and flying and sending where the cost model is device"
+    return "training alone (cost model law)" if "law" in models else "training, flying and sending"
+
+
 def _differences(groups: Sequence[Group]) -> dict[str, list[str]]:
     """Return the settings that differ between groups, the seed and what changes no result aside."""
     found = changed([group.config for group in groups])
@@ -131,7 +142,7 @@ def _origin(group: Group) -> Json:
         "command": shlex.join(map(str, command)) if isinstance(command, list) else "not recorded",
         "again": f"skyfed run {shlex.quote(str(group.folders[0] / 'config.toml'))} --out again",
         "facts": {
-            key: str(told[key])
+            key: f"{told[key]:,}" if key in _COUNTS and isinstance(told[key], int) else str(told[key])
             for key in ("skyfed", "python", "system", "cpu", "cores", "seed", "started", "weights", "live_weights")
             if told.get(key) is not None
         },

@@ -30,7 +30,8 @@ function show(chart, traces, look, config = CONFIG) {
 }
 const fit = new ResizeObserver((places) => {
   for (const { target } of places) {
-    const wrong = target._fullLayout && Math.abs(target.clientWidth - target._fullLayout.width) > 1;
+    const known = target.clientWidth && target._fullLayout; // it has no width while the page is hidden or closed
+    const wrong = known && Math.abs(target.clientWidth - target._fullLayout.width) > 1;
     if (wrong && !state.printing) Plotly.relayout(target, { width: target.clientWidth, height: target.clientHeight });
   }
 });
@@ -51,23 +52,23 @@ function drawAccuracy() {
   const over = state.axis === "rounds";
   const lines = data.accuracy.filter((line) => shown(line) && (over || (!central(line) && line.x[state.axis].at(-1) > 0)));
   const levels = over ? [] : data.accuracy.filter((line) => shown(line) && central(line));
-  const traces = [];
+  const traces = [], marks = at("accuracy-chart").clientWidth < 500 ? 4 : 8; // of a line
   for (const line of lines) {
-    const look = data.looks[line.algorithm], x = line.x[state.axis], y = line.y[state.measure];
+    const x = line.x[state.axis], y = line.y[state.measure];
     if (line.seeds > 1) {
       traces.push({
         x: [...x, ...[...x].reverse()], y: [...y.high, ...[...y.low].reverse()], fill: "toself", hoverinfo: "skip",
-        fillcolor: faint(ink(look.colour), 0.16), line: { width: 0 }, mode: "lines", type: "scatter",
+        fillcolor: faint(lineInk(line), 0.16), line: { width: 0 }, mode: "lines", type: "scatter",
       });
     }
   }
   for (const line of lines) {
     const look = data.looks[line.algorithm], x = line.x[state.axis], y = line.y[state.measure];
-    const every = Math.max(1, Math.round(x.length / 8)), shift = Math.floor((every * Object.keys(data.looks).indexOf(line.algorithm)) / 6);
+    const every = Math.max(1, Math.round(x.length / marks)), shift = Math.floor((every * Object.keys(data.looks).indexOf(line.algorithm)) / 6);
     traces.push({
       x, y: y.mean, name: nameOf(line), type: "scatter", mode: "lines+markers",
-      line: { color: ink(look.colour), width: 2.2, dash: dashOf(line) },
-      marker: { symbol: look.symbol, color: ink(look.colour), size: x.map((_, k) => (x.length < 9 || k % every === shift ? 8 : 0)), opacity: 1, line: { width: 1, color: tone("card") } },
+      line: { color: lineInk(line), width: 2.2, dash: dashOf(line) },
+      marker: { symbol: look.symbol, color: lineInk(line), size: x.map((_, k) => (x.length < 9 || k % every === shift ? 8 : 0)), opacity: 1, line: { width: 1, color: tone("card") } },
       hovertemplate: `%{y:.1f} % at ${over ? "round %{x}" : state.axis === "megabytes" ? "%{x:.4g} MB" : "%{x:.4g} s"}`,
     });
   }
@@ -95,26 +96,27 @@ function drawAccuracy() {
     state.measure === "accuracy" ? "On the test set, which grows as the vehicles see more; measured." : "On the whole test set; measured.",
     seeds > 1 ? `Lines: mean over seeds; bands: least to best of up to ${seeds} seeds.` : "",
     !over && levels.length ? "What is trained centrally sends nothing and has no vehicles: its last accuracy is a level to compare with." : "",
-    many ? "Colours are algorithms, strokes are runs." : "",
+    solo ? "Colours and strokes are runs." : many ? "Colours are algorithms, strokes are runs." : "",
   ].join(" ");
 }
 
 function drawPayload() {
-  const traces = [];
+  const all = data.payload.flatMap((one) => [one.measured[0], one.measured.at(-1), one.formula[0], one.formula.at(-1)]);
+  const [unit, factor] = Math.max(...all) < 1 ? ["kB", 1000] : ["MB", 1], traces = [];
   for (const one of data.payload.filter(shown)) {
     for (const [kind, dash] of [["formula", "7px,4px"], ["measured", "solid"]]) {
-      const sizes = one[kind];
+      const sizes = one[kind].map((size) => factor * size);
       traces.push({
         x: sizes, y: sizes.map((_, k) => k / (sizes.length - 1)), type: "scatter", mode: "lines",
-        line: { shape: "hv", color: ink(data.looks[one.algorithm].colour), width: kind === "measured" ? 2.2 : 1.6, dash },
+        line: { shape: "hv", color: lineInk(one), width: kind === "measured" ? 2.2 : 1.6, dash },
         name: `${nameOf(one)}, ${kind === "measured" ? "measured" : "paper’s formula"}`,
-        opacity: many ? 1 - 0.5 * (one.run / data.runs.length) : 1,
-        hovertemplate: "%{y:.0%} of uploads have at most %{x:.3g} MB",
+        opacity: many && !solo ? 1 - 0.5 * (one.run / data.runs.length) : 1,
+        hovertemplate: `%{y:.0%} of uploads have at most %{x:.3g} ${unit}`,
       });
     }
   }
   show(at("payload-chart"), traces, layout(
-    { title: "Size of an upload (MB)", ...decades(data.payload.flatMap((one) => [one.measured[0], one.measured.at(-1), one.formula[0], one.formula.at(-1)])) },
+    { title: `Size of an upload (${unit})`, ...decades(all.map((size) => factor * size)) },
     { title: "Share of uploads", range: [-0.02, 1.03], tickformat: ".0%" },
   ));
 }
@@ -137,8 +139,10 @@ function drawBound() {
     type: "scatter", mode: "lines+markers", line: { color: tone("soft"), dash: strokes[form], width: 1.8 }, marker: { size: 4 }, hovertemplate: "%{y:.3g}",
   }));
   totals.push({ x: one.rounds, y: one.measured, name: "gradient, measured", type: "scatter", mode: "lines+markers", line: { color: tone("ink"), width: 2.4 }, marker: { size: 6 }, hovertemplate: "%{y:.3g}" });
+  const heights = totals.flatMap((line) => line.y).filter((value) => value > 0);
+  const decade = Math.max(...heights) > 100 * Math.min(...heights) ? 1 : undefined; // else also digits in between
   show(at("bound-totals"), totals, layout(
-    { title: "Round" }, { title: "Squared gradient and its bounds", type: "log", exponentformat: "power", dtick: undefined, nticks: 8 },
+    { title: "Round" }, { title: "Squared gradient and its bounds", type: "log", exponentformat: "power", dtick: decade, nticks: 8 },
     { hovermode: "x unified", margin: { l: 62, r: 10, t: 10, b: 46 } },
   ));
   const terms = at("bound-terms"), forms = at("bound-forms");

@@ -37,7 +37,7 @@ function drawAge() {
   const every = Math.ceil(C / 26), half = T > 1 ? (sky.rounds[1] - sky.rounds[0]) / 2 : 0.5;
   show(at("age-chart"), traces, layout(
     { title: "Round", showgrid: false, range: [sky.rounds[0] - half, sky.rounds[T - 1] + half] },
-    { title: "", showgrid: false, autorange: "reversed", tickvals: sky.classes.map((_, c) => c).filter((c) => c % every === 0), ticktext: sky.classes.map((name) => plain(short(name, 14))).filter((_, c) => c % every === 0) },
+    { title: "", showgrid: false, autorange: "reversed", tickvals: sky.classes.map((_, c) => c).filter((c) => c % every === 0), ticktext: sky.classes.map((name) => plain(short(classOf(name), 14))).filter((_, c) => c % every === 0) },
   ));
   const middle = all.reduce((sum, age) => sum + age, 0) / all.length;
   at("age-title").textContent = one ? `Association and age of information, vehicle ${state.vehicle}` : "Age of information, mean of all vehicles";
@@ -59,29 +59,30 @@ function moveCursor(t) {
 }
 
 function drawClasses() {
-  const host = at("classes-charts"), names = data.runs[state.classesRun].classes;
-  const all = data.classes.filter((one) => one.run === state.classesRun);
-  const maps = all.filter((one) => !state.hidden.has(one.algorithm));
+  const host = at("classes-charts"), all = data.classes.filter((one) => solo || one.run === state.classesRun);
+  const maps = all.filter((one) => (solo ? shown(one) : !state.hidden.has(one.algorithm)));
+  const isOf = (box, one) => box.dataset.algorithm === one.algorithm && (!solo || box.dataset.run === String(one.run));
   for (const old of [...host.children]) {
-    if (!maps.some((one) => old.dataset.algorithm === one.algorithm)) { fit.unobserve(old.lastChild); Plotly.purge(old.lastChild); old.remove(); }
+    if (!maps.some((one) => isOf(old, one))) { fit.unobserve(old.lastChild); Plotly.purge(old.lastChild); old.remove(); }
   }
   const top = Math.max(1, ...all.flatMap((one) => one.percent.flat().map((value) => value || 0)));
   const peak = Math.min(100, 10 * Math.ceil(top / 10));
   maps.forEach((one, k) => {
-    let box = [...host.children].find((old) => old.dataset.algorithm === one.algorithm);
+    const title = solo ? data.runs[one.run].name : data.looks[one.algorithm].title, names = data.runs[one.run].classes;
+    let box = [...host.children].find((old) => isOf(old, one));
     if (!box) {
-      box = add(host, "div", { "data-algorithm": one.algorithm });
-      add(box, "h3", {}, data.looks[one.algorithm].title);
-      add(box, "div", { class: "chart", role: "figure", "aria-label": `Accuracy of ${data.looks[one.algorithm].title} class by class` });
+      box = add(host, "div", { "data-algorithm": one.algorithm, "data-run": one.run });
+      add(box, "h3", {}, title);
+      add(box, "div", { class: "chart", role: "figure", "aria-label": `Accuracy of ${title} class by class` });
     }
     if (host.children[k] !== box) host.insertBefore(box, host.children[k]);
     const every = Math.ceil(names.length / 16);
     show(box.lastChild, [{
-      type: "heatmap", x: one.rounds, y: names.map((_, c) => c), z: one.percent, zmin: 0, zmax: peak, colorscale: VIRIDIS, showscale: false, ygap: 1,
-      customdata: names.map((name) => one.rounds.map(() => plain(short(name, 40)))), hovertemplate: "round %{x}, %{customdata}: %{z:.1f} %<extra></extra>",
+      type: "heatmap", x: [-0.5, ...one.rounds.map((t) => t + 0.5)], y: names.map((_, c) => c), z: one.percent, zmin: 0, zmax: peak, colorscale: VIRIDIS, showscale: false, ygap: 1,
+      customdata: names.map((name) => one.rounds.map((t) => [plain(short(name, 40)), t])), hovertemplate: "round %{customdata[1]}, %{customdata[0]}: %{z:.1f} %<extra></extra>",
     }], layout(
-      { title: "Round", showgrid: false },
-      { showgrid: false, autorange: "reversed", tickvals: names.map((_, c) => c).filter((c) => c % every === 0), ticktext: names.map((name) => plain(short(name, 12))).filter((_, c) => c % every === 0) },
+      { title: "Round", showgrid: false, range: [-0.5, data.runs[one.run].rounds - 0.5] }, // a column ends with its test
+      { showgrid: false, autorange: "reversed", tickvals: names.map((_, c) => c).filter((c) => c % every === 0), ticktext: names.map((name) => plain(short(classOf(name), 12))).filter((_, c) => c % every === 0) },
       { margin: { l: 40, r: 8, t: 6, b: 42 } },
     ), { ...CONFIG, displayModeBar: false });
   });

@@ -8,7 +8,10 @@ function paintChips() {
   for (const chip of at("algorithms").children) {
     chip.querySelector("line").setAttribute("stroke", ink(data.looks[chip.dataset.algorithm].colour));
   }
-  for (const swatch of document.querySelectorAll("[data-swatch]")) swatch.style.background = ink(data.looks[swatch.dataset.swatch].colour);
+  if (solo) [...at("runs").children].forEach((chip, run) => chip.querySelector("line").setAttribute("stroke", lineInk({ run })));
+  for (const swatch of document.querySelectorAll("[data-swatch]")) {
+    swatch.style.background = lineInk({ algorithm: swatch.dataset.swatch, run: swatch.closest("tr").dataset.run });
+  }
   at("theme").lastElementChild.textContent = dark() ? "Light" : "Dark";
 }
 
@@ -70,6 +73,7 @@ if (data.classes.length) {
   const runs = [...new Set(data.classes.map((one) => one.run))];
   state.classesRun = runs[0];
   fill(at("classes-run"), runs.map((run) => data.runs[run].name), (k) => { state.classesRun = runs[k]; redraw(["classes"]); });
+  if (solo) at("classes-label").hidden = true; // all stand side by side
 }
 if (data.bound.length) {
   fill(at("bound-pick"), data.bound.map((one) => (many ? `${data.runs[one.run].name}: ` : "") + data.looks[one.algorithm].title), (k) => { state.bound = k; redraw(["bound"]); });

@@ -91,7 +91,7 @@ function drawDiscs(g, sky, u, t, phase, px, scale, weight) {
       circle(g, ...px(sky.true_centres[u][c]), sky.true_radii[u][c] * scale);
       g.stroke();
       g.setLineDash([]);
-      text(g, short(sky.classes[c], 12), x, y - r - 5, tone(c === visited ? "ink" : "soft"), c === visited ? 600 : 400);
+      text(g, short(classOf(sky.classes[c]), 12), x, y - r - 5, tone(c === visited ? "ink" : "soft"), c === visited ? 600 : 400);
     }
   });
 }

@@ -24,11 +24,14 @@ const tone = (name) => { // a colour of the style sheet, as it is now
 
 const DASHES = ["solid", "9px,4px", "2px,3px", "9px,4px,2px,4px", "14px,5px", "4px,3px"];
 const many = data.runs.length > 1;
+// Runs of one algorithm are told apart by colour too.
+const solo = many && Object.keys(data.looks).length === 1;
+const lineInk = (line) => ink(solo ? data.colours[line.run % data.colours.length] : data.looks[line.algorithm].colour);
 const dashOf = (line) => (many ? DASHES[line.run % DASHES.length] : data.looks[line.algorithm].dash);
 const shown = (line) => !state.hidden.has(line.algorithm) && !state.hiddenRuns.has(line.run);
 // Plotly reads a few tags in its texts; names are not to be read so.
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-const nameOf = (line) => plain((many ? `${data.runs[line.run].name}: ` : "") + data.looks[line.algorithm].title);
+const nameOf = (line) => plain(solo ? data.runs[line.run].name : (many ? `${data.runs[line.run].name}: ` : "") + data.looks[line.algorithm].title);
 const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 const classOf = (name) => (/^\d+$/.test(name) ? `class ${name}` : name);
 const digits = (value) => (value == null ? "–" : value.toLocaleString("en", { maximumSignificantDigits: 4 }));
