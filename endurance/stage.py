@@ -197,9 +197,9 @@ def digest(run: Path) -> str:
     return found.hexdigest()
 
 
-def rows_done(run: Path) -> int:
+def rows_done(run: Path, algorithm: str = ALGORITHM) -> int:
     """Return how many rounds have their row."""
-    lines = run / ALGORITHM / "rounds.jsonl"
+    lines = run / algorithm / "rounds.jsonl"
     return lines.read_bytes().count(b"\n") if lines.exists() else 0
 
 

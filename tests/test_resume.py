@@ -13,15 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from learning_cases import ALGORITHMS, fleet_plan, pictures, tiny_config, write_picture_folder
 from skyfed.config import Config
 from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
-from skyfed.robust import unpack
+from skyfed.robust import pack, unpack
 from skyfed.runs import RunFolder
 from skyfed.runs import recorder as recorder_module
-from skyfed.runs.checkpoint import last_checkpoint, save_checkpoint, unpack_model
+from skyfed.runs.checkpoint import last_checkpoint, pack_model, save_checkpoint, unpack_model
 from skyfed.runs.store import Row, read_parquet
 
 COMMAND = [sys.executable, "-m", "skyfed.cli"]
@@ -590,6 +591,38 @@ def test_no_byte_of_a_checkpoint_can_change_unnoticed(tmp_path):
                 unnoticed.append((at, value))
             assert about["round"] == "3"
     assert not unnoticed
+
+
+@pytest.mark.parametrize("agreement", ["AAAA", "!", "", pack(np.zeros((2, 3, 3))), pack(np.full((2, 2, 2), np.nan))])
+def test_an_agreement_that_is_none_of_these_vehicles_makes_it_go_back_one(tmp_path, agreement):
+    """Whole by its hash, yet of no use: a line and the checkpoint before, no traceback."""
+    good = np.arange(8.0).reshape(2, 2, 2)
+    save_checkpoint(tmp_path, 2, WEIGHTS, BUFFERS, "run", "afl", pack(good))
+    about = {"round": "3", "run": "run", "algorithm": "afl", "agreement": agreement}
+    (tmp_path / "round-00003.safetensors").write_bytes(pack_model(WEIGHTS, BUFFERS, about))
+    found = last_checkpoint(tmp_path, "run", "afl", (6, 2), vehicles=2)
+    assert found[0] == 2
+    assert found[3] == [f"{tmp_path}/round-00003.safetensors: its agreement is not one of 2 vehicles"]
+    assert found[4].tobytes() == good.tobytes()
+
+
+def test_a_changed_letter_of_an_agreement_is_noticed(tmp_path):
+    save_checkpoint(tmp_path, 3, WEIGHTS, BUFFERS, "run", "afl", pack(np.ones((2, 2, 2))))
+    path = tmp_path / "round-00003.safetensors"
+    data = path.read_bytes()
+    start = data.index(pack(np.ones((2, 2, 2))).encode())
+    for at in range(start, start + len(pack(np.ones((2, 2, 2))))):
+        path.write_bytes(data[:at] + (b"B" if data[at : at + 1] != b"B" else b"C") + data[at + 1 :])
+        with pytest.raises(BadInputError, match="its hash differs"):
+            unpack_model(path)
+
+
+@pytest.mark.parametrize("about", ["[]", "5", "null", "[" * 100_000], ids=["list", "number", "null", "deep"])
+def test_a_checkpoint_whose_description_is_no_table_is_no_checkpoint(tmp_path, about):
+    path = tmp_path / "round-00003.safetensors"
+    path.write_bytes(save({"weights": WEIGHTS, "buffers": BUFFERS}, {"about": about}))
+    with pytest.raises(BadInputError, match="not a checkpoint"):
+        unpack_model(path)
 
 
 def test_a_checkpoint_of_another_algorithm_round_or_size_is_not_taken(tmp_path):
