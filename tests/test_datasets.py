@@ -414,6 +414,14 @@ def test_nothing_is_left_when_saving_fails(tmp_path, monkeypatch, step, error):
         assert "No space left" in one_line(caught.value)
 
 
+def test_what_killed_processes_left_of_a_cache_is_removed_when_the_next_is_written(tmp_path):
+    mine = tmp_path / f".other.safetensors.{os.getpid()}.part"
+    for path in (mine, tmp_path / ".cifar10.safetensors.99999999.part"):
+        path.write_bytes(b"half")
+    save_pictures(tmp_path / "cifar10.safetensors", pictures(train=3, test=2))
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "cifar10.safetensors", mine])
+
+
 def test_a_full_disk_is_a_storage_error_also_when_the_library_words_it(tmp_path, monkeypatch):
     """Safetensors has an error class of its own for what it cannot write."""
     real = cache.save_file
