@@ -1,6 +1,7 @@
 """Sweeps: what a file expands to, what is refused, and that what is done is not done again."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from skyfed.cli import app
 from skyfed.errors import BadInputError, SkyfedError
+from skyfed.runs.folder import in_use
 from skyfed.runs.store import read_parquet
 from skyfed.runs.sweep import read_sweep, settle
 
@@ -121,6 +123,19 @@ def test_a_file_that_changes_a_run_is_refused(tmp_path):
         settle(place, read_sweep(path))
 
 
+def test_what_a_killed_process_left_half_written_is_no_stranger_and_is_removed(tmp_path):
+    jobs, place = read_sweep(written(tmp_path, TINY)), tmp_path / "out"
+    settle(place, jobs)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    parts = [place / f".{name}.{dead.pid}.part" for name in ("report.html", "sweep.parquet", "best.toml")]
+    mine = place / f".report.html.{os.getpid()}.part"
+    for path in (*parts, mine):
+        path.write_bytes(b"half")
+    settle(place, jobs)
+    assert list(place.iterdir()) == [mine]
+
+
 def invoked(*words: str):
     return CliRunner().invoke(app, ["sweep", *words, "--plain"])
 
@@ -150,9 +165,9 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
     assert ("eta_local=0.1", 2) in [(row["variant"], row["rounds"]) for row in rows]
 
 
-def test_ctrl_c_keeps_rounds_and_says_how_to_go_on(tmp_path):
-    text = TINY.replace("rounds=2", "rounds=400")
-    path, place = written(tmp_path, text), tmp_path / "out"
+def begun(folder: Path, place: Path) -> tuple[subprocess.Popen[str], Path]:
+    """Start a long sweep; returns it when its run has finished a round, and that run's rounds."""
+    path = written(folder, TINY.replace("rounds=2", "rounds=400"))
     command = [sys.executable, "-m", "skyfed.cli", "sweep", str(path), "--out", str(place), "--plain"]
     process = subprocess.Popen(
         command,
@@ -164,11 +179,33 @@ def test_ctrl_c_keeps_rounds_and_says_how_to_go_on(tmp_path):
     deadline = time.monotonic() + 120
     while not (rounds.exists() and rounds.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.1)
+    return process, rounds
+
+
+def test_ctrl_c_keeps_rounds_and_says_how_to_go_on(tmp_path):
+    place = tmp_path / "it's out"
+    process, rounds = begun(tmp_path, place)
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert f"skyfed sweep {path} --out {place}" in errors
+    said = [line for line in errors.splitlines() if "go on with: " in line]
+    assert len(said) == 1
+    words = shlex.split(said[0].partition("go on with: ")[2])
+    assert words == ["skyfed", "sweep", str(tmp_path / "sweep.toml"), "--out", str(place)]
     kept = len(rounds.read_text().splitlines())
     assert 0 < kept < 400
     time.sleep(1)
     assert len(rounds.read_text().splitlines()) == kept  # nobody goes on behind one's back
+
+
+def test_the_runs_of_a_killed_sweep_end_with_it_and_free_their_folders(tmp_path):
+    process, rounds = begun(tmp_path, tmp_path / "out")
+    run = rounds.parents[1]
+    assert in_use(run)
+    process.kill()
+    process.communicate(timeout=60)
+    deadline = time.monotonic() + 30
+    while in_use(run) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not in_use(run)
+    assert 0 < len(rounds.read_text().splitlines()) < 400

@@ -8,12 +8,16 @@ import click
 from skyfed.cli.app import app
 from skyfed.cli.stop import Faint, StoppedError, signals
 from skyfed.errors import SkyfedError, StorageError
+from skyfed.workers import PARENT, end_with
 
 
 def main() -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
     sys.path.append(os.getcwd())  # where a user's own models, bases and algorithms are found by import path
     sys.stderr = Faint(sys.stderr)
+    parent = os.environ.pop(PARENT, "")
+    if parent.isdecimal():
+        end_with(int(parent))
     sys.exit(run_arguments(sys.argv[1:]))
 
 
