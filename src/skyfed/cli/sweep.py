@@ -1,5 +1,6 @@
 """The verb that runs many: sweep."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,8 +9,7 @@ import typer
 
 from skyfed.cli.app import Out, Plain, app
 from skyfed.cli.draw import draw_training, write_report
-from skyfed.cli.stop import StoppedError
-from skyfed.cli.work import end_with, load_pictures, workers
+from skyfed.cli.work import end_with, load_pictures, resumable, workers
 from skyfed.errors import SkyfedError
 
 if TYPE_CHECKING:
@@ -48,24 +48,19 @@ def sweep(
         load_pictures(config, plain)  # bad or missing data shows here
     place = out or Path("runs") / source.stem
     settle(place, planned)
-    with counting(f"sweep {source.stem}", len(planned), "runs", plain) as advance:
-        try:
+    with resumable(place, _again(source, place)):
+        with counting(f"sweep {source.stem}", len(planned), "runs", plain) as advance:
             failures = run_sweep(planned, place, jobs, workers(0), lambda job: advance())
-        except StoppedError:
-            print(
-                f"stopped; finished rounds are kept; go on with: skyfed sweep {source} --out {place}", file=sys.stderr
-            )
-            raise
-    for variant in dict.fromkeys(job.variant for job in planned):
-        some = [job for job in planned if job.variant == variant and (place / job.place / "config.toml").exists()]
-        if some:
-            draw_training(place / variant, [place / job.place for job in some], some[0].config.algorithms)
-    rows = sweep_rows(planned, place)
-    write_parquet(place / "sweep.parquet", rows)
-    print_sweep(rows, f"{place}: {len(planned)} runs, mean ± standard deviation over seeds")
-    print(f"written to {place}: sweep.parquet, a folder a variant with one a seed, logs/")
-    if rows:
-        write_report([place], place / "report.html")
+        for variant in dict.fromkeys(job.variant for job in planned):
+            some = [job for job in planned if job.variant == variant and (place / job.place / "config.toml").exists()]
+            if some:
+                draw_training(place / variant, [place / job.place for job in some], some[0].config.algorithms)
+        rows = sweep_rows(planned, place)
+        write_parquet(place / "sweep.parquet", rows)
+        print_sweep(rows, f"{place}: {len(planned)} runs, mean ± standard deviation over seeds")
+        print(f"written to {place}: sweep.parquet, a folder a variant with one a seed, logs/")
+        if rows:
+            write_report([place], place / "report.html")
     end_with(failures)
 
 
@@ -79,17 +74,12 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
     require_optuna()
     load_pictures(search.jobs({}, "base")[0].config, plain)  # bad or missing data shows here
     trials = Trials(place, search.about())
-    with counting(f"search {search.path.stem}", max(search.table.trials, len(trials)), "trials", plain) as advance:
-        try:
-            failures = run_search(
-                search, trials, place, jobs, workers(0), lambda job: goal_of(search, place, job), advance
-            )
-        except StoppedError:
-            print(
-                f"stopped; finished rounds are kept; go on with: skyfed sweep {search.path} --out {place}",
-                file=sys.stderr,
-            )
-            raise
+    length = max(search.table.trials, len(trials))
+    with (
+        resumable(place, _again(search.path, place)),
+        counting(f"search {search.path.stem}", length, "trials", plain) as advance,
+    ):
+        failures = run_search(search, trials, place, jobs, workers(0), lambda job: goal_of(search, place, job), advance)
     for line in [*failures[:3], *([f"and {len(failures) - 3} more, see {place}/logs"] if failures[3:] else [])]:
         print(line, file=sys.stderr)
     best = trials.best(search.table.upwards)
@@ -98,3 +88,8 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
     print_search(search, trials, f"{place}: {len(trials)} trials, the best first")
     print(f"written to {place}: best.toml ({best.name}), search.json, a folder a trial")
     print(f"go on with the best: skyfed run {place}/best.toml")
+
+
+def _again(source: Path, place: Path) -> str:
+    """Return the command that goes on with a sweep that was stopped."""
+    return f"skyfed sweep {shlex.quote(str(source))} --out {shlex.quote(str(place))}"
