@@ -234,6 +234,13 @@ def test_a_link_that_leads_nowhere_is_named_in_one_line(class_folders, place):
     assert "gone.png" in one_line(caught.value)
 
 
+def test_a_pipe_among_the_pictures_is_named_in_one_line(class_folders, place):
+    """It would be waited for without end."""
+    os.mkfifo(class_folders / "red" / "pipe.png")
+    with pytest.raises(BadInputError, match=r"pipe\.png: not a file"):
+        load_folder(class_folders, 8, place, quiet)
+
+
 def test_a_file_name_that_is_not_unicode_does_no_harm(class_folders, place):
     name = os.fsencode(class_folders / "red") + b"/\xff\xfe.png"
     with open(name, "wb") as file:

@@ -28,7 +28,7 @@ def run_arguments(arguments: list[str]) -> int:
             app(args=arguments, prog_name="skyfed", standalone_mode=False)
             sys.stdout.flush()
     except SkyfedError as error:
-        print(f"skyfed: {error}", file=sys.stderr)
+        print(f"skyfed: {_one_line(str(error))}", file=sys.stderr)
         return error.exit_code
     except click.exceptions.Exit as ended:
         return ended.exit_code
@@ -49,9 +49,14 @@ def run_arguments(arguments: list[str]) -> int:
         return 1
     except OSError as error:
         _close_output()
-        print(f"skyfed: {error}", file=sys.stderr)
+        print(f"skyfed: {_one_line(str(error))}", file=sys.stderr)
         return StorageError.exit_code
     return 0
+
+
+def _one_line(text: str) -> str:
+    """Show what no line of a terminal should hold, such as an escape or a line's end in a file's name, as its code."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _close_output() -> None:

@@ -9,10 +9,14 @@ from skyfed.track.settings import require_trackers
 
 
 def load_fitting(config: Config, progress: Callable[[str, int, int], None] = lambda *_: None) -> Pictures:
-    """Load the pictures and check that they fit the field, and that the trackers are here."""
+    """Load the pictures and check that they fit the field, and that trackers and a model of one's own are here."""
     require_trackers(config.track)
     pictures = load_data(config.data, progress)
     if pictures.classes != config.field.classes:
         here = f"{config.data.name} has {pictures.classes} classes"
         raise BadInputError(f"field.classes = {config.field.classes}: {here}; allowed: the same number")
+    if ":" in config.model.name:
+        from skyfed.learning.models import build_model
+
+        build_model(config.model, pictures.classes, pictures.train_images.shape[2], config.seed)
     return pictures

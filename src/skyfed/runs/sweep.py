@@ -62,6 +62,8 @@ class Job:
 
 def read_file(path: Path) -> SweepFile:
     """Read a sweep's file as far as its tables go."""
+    if path.exists() and not path.is_file():
+        raise BadInputError(f"{path}: not a file")
     try:
         tree = tomllib.loads(path.read_bytes().decode("utf-8"))
     except FileNotFoundError:
