@@ -106,7 +106,9 @@ def kills(count: int, seed: int) -> list[Row]:
         seconds = time.monotonic() - began
         process = Process(["resume", str(run), "--plain"], log)
         ended = process.wait()
-        worst = max(worst, most_rows - (_told(process) or 0))
+        start = _told(process)
+        told += start is not None
+        worst = max(worst, most_rows - (start or 0))
         same = ended == 0 and digest(run) == whole
         left_over = [str(path) for path in run.rglob(".*.part")]
     share = inside / count
