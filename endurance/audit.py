@@ -15,6 +15,8 @@ HOOK = """
 import os, sys
 
 LOG, PACKAGE = os.environ["ENDURANCE_AUDIT"], os.sep + "skyfed" + os.sep
+with open(LOG + ".hooked", "a") as seen:
+    seen.write(" ".join(sys.orig_argv)[:500] + "\\n")
 EVENTS = ("pickle.find_class", "socket.", "urllib.Request", "http.client.", "ftplib.", "smtplib.", "os.system")
 
 def hook(event, arguments):
@@ -37,7 +39,8 @@ CONTROL = "import pickle, socket; pickle.loads(pickle.dumps(len)); socket.socket
 BANNED = {
     ("", "eval"), ("", "exec"), ("", "compile"), ("", "__import__"), ("pickle", None), ("marshal", None),
     ("shelve", None), ("dill", None), ("joblib", None), ("cloudpickle", None), ("torch", "load"), ("torch", "save"),
-    ("os", "system"), ("os", "popen"), ("yaml", "load"),
+    ("os", "system"), ("os", "popen"), ("yaml", "load"), ("multiprocessing", None), ("builtins", None),
+    ("numpy", "load"), ("pandas", "read_pickle"), ("runpy", None),
 }  # fmt: skip
 NETWORK = {"socket", "urllib", "http", "requests", "ftplib", "smtplib", "ssl", "asyncio"}
 MAY_ASK = {"sensing/datasets/cifar10.py"}  # `skyfed data get` is asked for
@@ -49,6 +52,10 @@ def forbidden(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if (node.module, alias.name) in BANNED:
+                        yield f"{where}:{node.lineno}: imports {alias.name} from {node.module}"
             for name in (name.split(".")[0] for name in names):
                 if (name, None) in BANNED or (name in NETWORK and where not in MAY_ASK and "flower" not in where):
                     yield f"{where}:{node.lineno}: imports {name}"
@@ -97,6 +104,8 @@ def audit(count: int, seed: int) -> list[Row]:
         seen = log.read_text().splitlines() if log.exists() else []
         subprocess.run([sys.executable, "-c", CONTROL], env=environment, check=True)
         works = log.exists() and "pickle.find_class" in log.read_text() and "socket" in log.read_text()
+        hooked = Path(f"{log}.hooked").read_text().splitlines()
+        works &= count < 2 or sum("skyfed.workers" in line for line in hooked) >= count  # the workers have it too
     unpickled = [line for line in seen if line.startswith("pickle")]
     others = [line for line in seen if not line.startswith("pickle")]
     verbs_said = ", ".join(words[0] for words in verbs)

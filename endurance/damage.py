@@ -23,6 +23,7 @@ from endurance.stage import (
 )
 
 ROUNDS = 40
+REMEMBERS = "server.aggregate=consensus"  # its checkpoints hold who has agreed with whom besides
 Change = Callable[[bytes, random.Random, "Spare"], bytes]
 
 
@@ -46,6 +47,13 @@ def _zero(data: bytes, rng: random.Random, spare: Spare) -> bytes:
     return data[:start] + bytes(stop - start) + data[stop:]
 
 
+def _letter(data: bytes, rng: random.Random, spare: Spare) -> bytes:
+    """Change one letter of the agreement."""
+    start = data.index(b"agreement") + len(b"agreement") + 8
+    at = start + rng.randrange(80)
+    return data[:at] + bytes([rng.choice(b"ABCDabcd0123")]) + data[at + 1 :]
+
+
 CHANGES: dict[str, Change] = {
     "flipped": _flip,
     "truncated": lambda data, rng, spare: data[: rng.randrange(len(data))],
@@ -53,16 +61,17 @@ CHANGES: dict[str, Change] = {
     "all zeros": lambda data, rng, spare: bytes(len(data)),
     "bytes added": lambda data, rng, spare: data + rng.randbytes(rng.randrange(1, 100)),
     "bytes moved": lambda data, rng, spare: data[(cut := rng.randrange(1, len(data))) :] + data[:cut],
+    "agreement changed": _letter,
     "of another run": lambda data, rng, spare: spare.run,
     "of another algorithm": lambda data, rng, spare: spare.algorithm,
     "of another round": lambda data, rng, spare: spare.round,
 }
 
 
-def stopped_run(place: Path, *overrides: str) -> Path:
+def stopped_run(place: Path, algorithm: str, *overrides: str) -> Path:
     """Return a run that was killed about half way."""
     process = Process(arguments(place, f"rounds={ROUNDS}", *overrides), place.parent / f"{place.name}.log")
-    wait_for(lambda: rows_done(place) >= ROUNDS // 2 or process.poll() is not None)
+    wait_for(lambda: rows_done(place, algorithm) >= ROUNDS // 2 or process.poll() is not None)
     process.kill()
     return place
 
@@ -75,10 +84,10 @@ def damage(count: int, seed: int) -> list[Row]:
     kinds: Counter[str] = Counter()
     whole_command, manifests, said = 0, 0, 0
     with workshop() as place:
-        whole = whole_run(place / "whole", f"rounds={ROUNDS}")
-        run = stopped_run(place / "run")
-        foreign = checkpoints(stopped_run(place / "foreign", "seed=1"))[-1]
-        afl = stopped_run(place / "afl", 'algorithms=["afl"]') / "afl" / "checkpoints"
+        whole = whole_run(place / "whole", f"rounds={ROUNDS}", REMEMBERS)
+        run = stopped_run(place / "run", ALGORITHM, REMEMBERS)
+        foreign = checkpoints(stopped_run(place / "foreign", ALGORITHM, REMEMBERS, "seed=1"))[-1]
+        afl = stopped_run(place / "afl", "afl", REMEMBERS, 'algorithms=["afl"]') / "afl" / "checkpoints"
         for k in range(count):
             case = place / "case"
             shutil.rmtree(case, ignore_errors=True)
@@ -124,8 +133,9 @@ def _through_recorder(case: Path, good: Path, newest: Path) -> str:
     config = RunFolder(case).read_config()
     with RunFolder.claim(case, config, ["resume"]) as folder:
         recorder = AlgorithmRecorder(
-            folder, config, ALGORITHM, cast(Any, None), 0, folder.identity(), after=lambda row: None
-        )
+            folder, config, ALGORITHM, cast(Any, None), 0, folder.identity(),
+            after=lambda row: None, deliver=lambda weights: weights,
+        )  # fmt: skip
         standing = recorder.standing(start)
     if not any(str(newest) in line for line in standing.complaints):
         return "not noticed"

@@ -27,6 +27,8 @@ from endurance.stage import (
 
 ROUNDS = 30
 _SIZES = (0, 700, 2000, 3000, 5000, 9000)
+_DISKS = (4, 16, 28, 40, 60, 80)  # kB
+_LARGER = (100, 200, 400)  # kB: rounds fit, figures do not
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ def points(count: int, seed: int, mounts: bool) -> list[Point]:
     ]  # fmt: skip
     if mounts:
         kinds += [
-            lambda: Point(f"a disk of {(size := rng.choice([4, 16, 28, 40, 60, 80, 100]))} kB", kilobytes=size),
+            lambda: Point(f"a disk of {(size := rng.choice(_DISKS))} kB", kilobytes=size),
+            lambda: Point(f"a disk of {(size := rng.choice(_LARGER))} kB: not all figures fit", kilobytes=size),
+            lambda: Point("a disk of 2500 kB: the page does not fit", kilobytes=2500),
             lambda: Point(f"read-only after {(after := rng.randrange(ROUNDS // 2))} rounds", None, 9000, after),
         ]  # fmt: skip
     found: dict[str, Point] = {}
@@ -129,7 +133,7 @@ def _fails_and_recovers(place: Path, point: Point, whole: str) -> str:
             unpack_model(path)
     except BadInputError as error:
         return str(error)
-    if rows and (not kept or int(kept[-1].stem[6:]) < rows - 2):
+    if (int(kept[-1].stem[6:]) if kept else -1) < rows - 2:
         return f"{rows} rounds, but the last checkpoint is {kept[-1:]}"
     if any((run / ALGORITHM).glob("checkpoints/.*.part")) and point.before is None and point.read_only < 0:
         return "a part was left"

@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from endurance.stage import ALGORITHM, Process, Row, arguments, import_all, run_part, workshop
@@ -46,8 +47,6 @@ def cases(count: int, seed: int) -> Iterator[tuple[str, float, set[int], set[int
 def diverge(count: int, seed: int) -> list[Row]:
     """Poison one vehicle `count` times, and all of them in each way."""
     import_all()
-    from skyfed.runs.store import read_parquet
-
     gone_on: list[str] = []
     ended: list[str] = []
     words = ("vehicles=3", f"rounds={ROUNDS}", "model.norm=batch")
@@ -56,13 +55,9 @@ def diverge(count: int, seed: int) -> list[Row]:
             run = place / f"one-{k}"
             process = Process(arguments(run, *words), place / "log", poison(part, number, vehicles, rounds))
             code = process.wait()
-            dropped = (
-                {row["round"]: row["dropped"] for row in read_parquet(run / ALGORITHM / "rounds.parquet")}
-                if not code
-                else {}
-            )
+            wanted = {(t, u) for t in rounds for u in vehicles}
             lines = [line for line in process.said().splitlines() if "upload(s) dropped" in line]
-            if code or {t for t, n in dropped.items() if n} != rounds or len(lines) != len(rounds):
+            if code or _dropped(run) != wanted or len(lines) != len(rounds) or not _finite(run):
                 gone_on.append(f"{part} {number} of {vehicles} in {rounds}: exit {code}: {process.said()[-300:]}")
         for part in PARTS[: max(1, min(3, count // 2))]:
             at = 2
@@ -84,6 +79,24 @@ def diverge(count: int, seed: int) -> list[Row]:
         Row("in all vehicles: stops with the round and the likely cause", "all" if not ended else "NOT ALL", "all",
             not ended, {"says": says} | ({"failures": ended} if ended else {})),
     ]  # fmt: skip
+
+
+def _dropped(run: Path) -> set[tuple[int, int]]:
+    """Return the rounds and vehicles whose uploads were dropped."""
+    from skyfed.runs.store import read_parquet
+
+    rows = read_parquet(run / ALGORITHM / "uplink.parquet")
+    return {(row["round"], row["vehicle"]) for row in rows if row["dropped"]}
+
+
+def _finite(run: Path) -> bool:
+    """Tell whether the model in the end holds numbers alone."""
+    import numpy as np
+
+    from skyfed.runs.checkpoint import unpack_model
+
+    weights, buffers, _ = unpack_model(run / ALGORITHM / "model.safetensors")
+    return bool(np.isfinite(weights).all() and np.isfinite(buffers).all())
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -26,37 +26,32 @@ def licence(about: metadata.PackageMetadata) -> str:
     return ", ".join(named) or (first[0][:60] if first else "not stated")
 
 
-def closure(names: set[str], extras: dict[str, set[str]]) -> set[str]:
-    """Return these packages and all that they need here."""
-    found: set[str] = set()
-    waiting = sorted(names)
+def closure(lines: Iterable[str]) -> set[str]:
+    """Return the packages of these requirements, with their extras, and all that they need here."""
+    found: dict[str, set[str]] = {}  # package: extras that were asked for
+    waiting = [Requirement(line) for line in lines]
     while waiting:
-        name = _plain(waiting.pop())
-        if name in found:
+        wanted = waiting.pop()
+        name = _plain(wanted.name)
+        if name == "skyfed" or (name in found and wanted.extras <= found[name]):
             continue
         try:
-            needed = metadata.requires(name) or []
+            needed = [Requirement(line) for line in metadata.requires(name) or []]
         except metadata.PackageNotFoundError:
             continue
-        found.add(name)
-        for line in needed:
-            wanted = Requirement(line)
-            environments = [{"extra": extra} for extra in ("", *extras.get(name, ()))]
-            if wanted.marker is None or any(wanted.marker.evaluate(each) for each in environments):
-                extras.setdefault(_plain(wanted.name), set()).update(wanted.extras)
-                waiting.append(wanted.name)
-    return found
+        extras = found.setdefault(name, set())
+        extras |= wanted.extras
+        environments = [{"extra": extra} for extra in ("", *extras)]
+        waiting += [each for each in needed if each.marker is None or any(map(each.marker.evaluate, environments))]
+    return set(found)
 
 
 def page() -> str:
     """Return the page."""
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    base = closure({Requirement(line).name for line in project["dependencies"]}, {})
+    base = closure(project["dependencies"])
     optional = project["optional-dependencies"]
-    extra = {
-        name: closure({Requirement(line).name for line in lines} - {"skyfed"}, {}) - base
-        for name, lines in optional.items()
-    }
+    extra = {name: closure(lines) - base for name, lines in optional.items()}
     parts = [_HEAD, "## To run skyfed\n", *_table(base)]
     for name, packages in extra.items():
         parts += [f"\n## With `skyfed[{name}]`, besides\n", *(_table(packages) or ["Nothing of it is installed."])]

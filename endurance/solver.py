@@ -127,7 +127,7 @@ def solver(count: int, seed: int) -> list[Row]:
             ends["solved before the fault could show, verified"] += 1
         else:
             wrong.append(f"{kind}, {method}: no label")
-    wrong += _no_fallback()
+    wrong += _no_fallback() + _no_licence()
     held = count - len(wrong)
     return [
         Row("solver times out, finds nothing, raises, has no licence, lies: a labelled verified plan, or a clear error",
@@ -146,6 +146,19 @@ def _no_fallback() -> list[str]:
         except InfeasibleError as error:
             return [] if "fallback failed too" in str(error) else [str(error)]
     return ["a plan out of nothing"]
+
+
+def _no_licence() -> list[str]:
+    """Where a solver that needs a licence is asked for and there is none, there is a clear error."""
+    from skyfed.errors import BadInputError
+    from skyfed.flight import Options, plan
+    from skyfed.flight.problem import ScaSettings
+
+    try:
+        found = plan(_problem(random.Random(0)), "sca", Options(sca=ScaSettings(solver="mosek")))
+    except BadInputError as error:
+        return [] if "no licence" in str(error) else [str(error)]
+    return [] if not found.note else [f"planned without a licence: {found.note}"]  # there is one here
 
 
 if __name__ == "__main__":

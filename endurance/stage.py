@@ -144,6 +144,8 @@ def _become(
         os.dup2(os.open(output or os.devnull, os.O_WRONLY), 1)
         os.dup2(said, 2)
         sys.stdout, sys.stderr = text_stream(1), text_stream(2)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # nohup and shells let some be ignored
+            signal.signal(number, signal.SIG_DFL)
         if before:
             before()
         code = command(words, draws)
@@ -197,9 +199,9 @@ def digest(run: Path) -> str:
     return found.hexdigest()
 
 
-def rows_done(run: Path) -> int:
+def rows_done(run: Path, algorithm: str = ALGORITHM) -> int:
     """Return how many rounds have their row."""
-    lines = run / ALGORITHM / "rounds.jsonl"
+    lines = run / algorithm / "rounds.jsonl"
     return lines.read_bytes().count(b"\n") if lines.exists() else 0
 
 

@@ -278,3 +278,14 @@ def test_the_spread_of_one_mini_batch_is_not_asked_for():
 def test_a_run_without_anybody_of_weight_is_measured_by_nobody():
     memory = trained("afl", "theory.every=1", "server.alpha=[0,1,1]", "faults.absent=[[1,1],[2,1]]")
     assert [report.theory is None for report in memory.reports] == [False, True, False]
+
+
+def test_a_link_that_carries_nothing_is_named_with_its_length():
+    with pytest.raises(BadInputError, match=r"not a bit a second gets over 1e\+20 m"):
+        spend(DEVICE, 1, 1e6, 1000, 10.0, 0.0, 1e20)
+
+
+@pytest.mark.parametrize("setting", ["train.eta=1e308", "train.eta_local=1e39"])
+def test_a_step_that_no_weight_could_hold_is_refused_at_once(setting):
+    with pytest.raises(BadInputError, match=r"train\.eta_local: allowed"):
+        tiny_config(setting)

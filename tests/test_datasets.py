@@ -234,6 +234,13 @@ def test_a_link_that_leads_nowhere_is_named_in_one_line(class_folders, place):
     assert "gone.png" in one_line(caught.value)
 
 
+def test_a_pipe_among_the_pictures_is_named_in_one_line(class_folders, place):
+    """It would be waited for without end."""
+    os.mkfifo(class_folders / "red" / "pipe.png")
+    with pytest.raises(BadInputError, match=r"pipe\.png: not a file"):
+        load_folder(class_folders, 8, place, quiet)
+
+
 def test_a_file_name_that_is_not_unicode_does_no_harm(class_folders, place):
     name = os.fsencode(class_folders / "red") + b"/\xff\xfe.png"
     with open(name, "wb") as file:
@@ -412,6 +419,14 @@ def test_nothing_is_left_when_saving_fails(tmp_path, monkeypatch, step, error):
     assert not list(path.parent.iterdir())
     if isinstance(error, OSError):
         assert "No space left" in one_line(caught.value)
+
+
+def test_what_killed_processes_left_of_a_cache_is_removed_when_the_next_is_written(tmp_path):
+    mine = tmp_path / f".other.safetensors.{os.getpid()}.part"
+    for path in (mine, tmp_path / ".cifar10.safetensors.99999999.part"):
+        path.write_bytes(b"half")
+    save_pictures(tmp_path / "cifar10.safetensors", pictures(train=3, test=2))
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "cifar10.safetensors", mine])
 
 
 def test_a_full_disk_is_a_storage_error_also_when_the_library_words_it(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from endurance.__main__ import PARTS  # noqa: E402
+from endurance.licences import _plain  # noqa: E402
 from endurance.page import PAGE, RESULTS, figures  # noqa: E402
 
 # two halves of about the same length, for two processes of pytest
@@ -98,7 +99,8 @@ def test_the_sources_call_nothing_that_executes_data():
 @pytest.mark.parametrize(
     "text",
     ["import pickle", "from pickle import loads", "eval(x)", "exec(x)", "torch.load(x)", "np.load(x)", "import socket",
-     "np.load(x, allow_pickle=True)", "os.system(x)", "__import__(x)"],
+     "np.load(x, allow_pickle=True)", "os.system(x)", "__import__(x)", "from os import system",
+     "import multiprocessing", "from torch import load", "import numpy\nnumpy.load(x)"],
 )  # fmt: skip
 def test_the_check_of_the_sources_sees_what_it_is_there_for(tmp_path, monkeypatch, text):
     from endurance import audit
@@ -106,3 +108,9 @@ def test_the_check_of_the_sources_sees_what_it_is_there_for(tmp_path, monkeypatc
     monkeypatch.setattr(audit, "SOURCES", tmp_path)
     (tmp_path / "one.py").write_text(text)
     assert len(list(audit.forbidden(tmp_path / "one.py"))) == 1
+
+
+def test_every_pin_has_its_licence_listed():
+    pins = set(re.findall(r"^([A-Za-z0-9._-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    listed = re.findall(r"^\| (\S+) \|", (ROOT / "docs" / "licences.md").read_text(), re.MULTILINE)
+    assert {_plain(name) for name in pins} <= {_plain(name) for name in listed}

@@ -13,15 +13,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from safetensors.numpy import save
 
 from learning_cases import ALGORITHMS, fleet_plan, pictures, tiny_config, write_picture_folder
+from skyfed.cli import draw
 from skyfed.config import Config
 from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
-from skyfed.robust import unpack
+from skyfed.robust import pack, unpack
 from skyfed.runs import RunFolder
 from skyfed.runs import recorder as recorder_module
-from skyfed.runs.checkpoint import last_checkpoint, save_checkpoint, unpack_model
+from skyfed.runs.checkpoint import last_checkpoint, pack_model, save_checkpoint, unpack_model
+from skyfed.runs.seeds import claim_seeds
 from skyfed.runs.store import Row, read_parquet
 
 COMMAND = [sys.executable, "-m", "skyfed.cli"]
@@ -277,6 +281,47 @@ def test_several_seeds_have_a_folder_each_and_one_mean(stage, whole, tmp_path):
         tmp_path / "model.safetensors"
     ).read_bytes()
     assert (place / "figures" / "fig3-accuracy.png").exists()
+
+
+def test_what_a_kill_left_of_a_common_page_does_not_keep_the_seeds_from_going_on(tmp_path):
+    config = tiny_config()
+    claim_seeds(tmp_path, config, [0], [])
+    (tmp_path / ".report.html.99999999.part").write_bytes(b"half")
+    claim_seeds(tmp_path, config, [0], [])
+    assert [path.name for path in tmp_path.iterdir()] == ["seed-0"]
+
+
+@pytest.mark.parametrize("module", ["skyfed.runs.pictures", "skyfed.drivers.execute", "skyfed.runs.flights"])
+def test_a_signal_while_a_run_is_prepared_says_how_to_go_on(stage, stopped, tmp_path, module):
+    """Importing and loading take seconds; a signal there stops at once."""
+    folder = stopped.copy(tmp_path / "run")
+    script = f"""
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, *rest):
+        if name == "{module}":
+            os.kill(os.getpid(), signal.SIGTERM)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["skyfed", "resume", "{folder}", "--plain"]
+from skyfed.cli import main
+main()
+"""
+    done = stage.call([sys.executable, "-c", script])
+    assert done.returncode == 143, done.stderr
+    assert [line for line in done.stderr.splitlines() if f"go on with: skyfed resume {folder}" in line], done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_figure_that_is_there_is_whole(tmp_path, monkeypatch):
+    """A kill while a figure is written leaves none by its name, which would count as drawn."""
+    figure = Figure()
+    monkeypatch.setattr(draw.os, "replace", lambda *_: pytest.fail("killed"))
+    with pytest.raises(pytest.fail.Exception):
+        draw._save(figure, tmp_path / "fig3-accuracy")
+    assert not [path for path in tmp_path.iterdir() if path.name[0] != "."]
+    monkeypatch.undo()
+    draw._save(figure, tmp_path / "fig3-accuracy")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fig3-accuracy.pdf", "fig3-accuracy.png"]
 
 
 def test_resume_of_something_else_is_refused_in_one_line(stage, tmp_path):
@@ -590,6 +635,38 @@ def test_no_byte_of_a_checkpoint_can_change_unnoticed(tmp_path):
                 unnoticed.append((at, value))
             assert about["round"] == "3"
     assert not unnoticed
+
+
+@pytest.mark.parametrize("agreement", ["AAAA", "!", "", pack(np.zeros((2, 3, 3))), pack(np.full((2, 2, 2), np.nan))])
+def test_an_agreement_that_is_none_of_these_vehicles_makes_it_go_back_one(tmp_path, agreement):
+    """Whole by its hash, yet of no use: a line and the checkpoint before, no traceback."""
+    good = np.arange(8.0).reshape(2, 2, 2)
+    save_checkpoint(tmp_path, 2, WEIGHTS, BUFFERS, "run", "afl", pack(good))
+    about = {"round": "3", "run": "run", "algorithm": "afl", "agreement": agreement}
+    (tmp_path / "round-00003.safetensors").write_bytes(pack_model(WEIGHTS, BUFFERS, about))
+    found = last_checkpoint(tmp_path, "run", "afl", (6, 2), vehicles=2)
+    assert found[0] == 2
+    assert found[3] == [f"{tmp_path}/round-00003.safetensors: its agreement is not one of 2 vehicles"]
+    assert found[4].tobytes() == good.tobytes()
+
+
+def test_a_changed_letter_of_an_agreement_is_noticed(tmp_path):
+    save_checkpoint(tmp_path, 3, WEIGHTS, BUFFERS, "run", "afl", pack(np.ones((2, 2, 2))))
+    path = tmp_path / "round-00003.safetensors"
+    data = path.read_bytes()
+    start = data.index(pack(np.ones((2, 2, 2))).encode())
+    for at in range(start, start + len(pack(np.ones((2, 2, 2))))):
+        path.write_bytes(data[:at] + (b"B" if data[at : at + 1] != b"B" else b"C") + data[at + 1 :])
+        with pytest.raises(BadInputError, match="its hash differs"):
+            unpack_model(path)
+
+
+@pytest.mark.parametrize("about", ["[]", "5", "null", "[" * 100_000], ids=["list", "number", "null", "deep"])
+def test_a_checkpoint_whose_description_is_no_table_is_no_checkpoint(tmp_path, about):
+    path = tmp_path / "round-00003.safetensors"
+    path.write_bytes(save({"weights": WEIGHTS, "buffers": BUFFERS}, {"about": about}))
+    with pytest.raises(BadInputError, match="not a checkpoint"):
+        unpack_model(path)
 
 
 def test_a_checkpoint_of_another_algorithm_round_or_size_is_not_taken(tmp_path):

@@ -1,17 +1,20 @@
 """Sweeps: what a file expands to, what is refused, and that what is done is not done again."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from skyfed.cli import app
 from skyfed.errors import BadInputError, SkyfedError
+from skyfed.runs.folder import in_use
 from skyfed.runs.store import read_parquet
 from skyfed.runs.sweep import read_sweep, settle
 
@@ -130,6 +133,19 @@ def test_a_file_that_changes_a_run_is_refused(tmp_path):
         settle(place, read_sweep(path))
 
 
+def test_what_a_killed_process_left_half_written_is_no_stranger_and_is_removed(tmp_path):
+    jobs, place = read_sweep(written(tmp_path, TINY)), tmp_path / "out"
+    settle(place, jobs)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    parts = [place / f".{name}.{dead.pid}.part" for name in ("report.html", "sweep.parquet", "best.toml")]
+    mine = place / f".report.html.{os.getpid()}.part"
+    for path in (*parts, mine):
+        path.write_bytes(b"half")
+    settle(place, jobs)
+    assert list(place.iterdir()) == [mine]
+
+
 def invoked(*words: str):
     return CliRunner().invoke(app, ["sweep", *words, "--plain"])
 
@@ -159,12 +175,9 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
     assert ("eta_local=0.1", 2) in [(row["variant"], row["rounds"]) for row in rows]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_keeps_rounds_and_says_how_to_go_on(tmp_path, number):
-    """By Ctrl-C; or in the background of a script, where a shell lets everything ignore SIGINT."""
-    heard = signal.default_int_handler if number == signal.SIGINT else signal.SIG_IGN
-    text = TINY.replace("rounds=2", "rounds=400")
-    path, place = written(tmp_path, text), tmp_path / "out"
+def begun(folder: Path, place: Path, heard: Any = signal.default_int_handler) -> tuple[subprocess.Popen[str], Path]:
+    """Start a long sweep; returns it when its run has finished a round, and that run's rounds."""
+    path = written(folder, TINY.replace("rounds=2", "rounds=400"))
     command = [sys.executable, "-m", "skyfed.cli", "sweep", str(path), "--out", str(place), "--plain"]
     process = subprocess.Popen(
         command,
@@ -176,11 +189,35 @@ def test_a_signal_keeps_rounds_and_says_how_to_go_on(tmp_path, number):
     deadline = time.monotonic() + 120
     while not (rounds.exists() and rounds.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.1)
+    return process, rounds
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_keeps_rounds_and_says_how_to_go_on(tmp_path, number):
+    """By Ctrl-C; or in the background of a script, where a shell lets everything ignore SIGINT."""
+    place = tmp_path / "it's out"
+    process, rounds = begun(tmp_path, place, signal.default_int_handler if number == signal.SIGINT else signal.SIG_IGN)
     os.kill(process.pid, number)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 128 + number
-    assert f"skyfed sweep {path} --out {place}" in errors
+    said = [line for line in errors.splitlines() if "go on with: " in line]
+    assert len(said) == 1
+    words = shlex.split(said[0].partition("go on with: ")[2])
+    assert words == ["skyfed", "sweep", str(tmp_path / "sweep.toml"), "--out", str(place)]
     kept = len(rounds.read_text().splitlines())
     assert 0 < kept < 400
     time.sleep(1)
     assert len(rounds.read_text().splitlines()) == kept  # nobody goes on behind one's back
+
+
+def test_the_runs_of_a_killed_sweep_end_with_it_and_free_their_folders(tmp_path):
+    process, rounds = begun(tmp_path, tmp_path / "out")
+    run = rounds.parents[1]
+    assert in_use(run)
+    process.kill()
+    process.communicate(timeout=60)
+    deadline = time.monotonic() + 30
+    while in_use(run) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not in_use(run)
+    assert 0 < len(rounds.read_text().splitlines()) < 400

@@ -28,6 +28,8 @@ from skyfed.theory.settings import TheorySettings
 from skyfed.track.settings import TrackSettings
 from skyfed.wire.quantise import QuantiseSettings
 
+_LARGEST = 3e38  # of a single-precision number
+
 
 class Config(BaseModel):
     """A whole experiment."""
@@ -92,6 +94,8 @@ class Config(BaseModel):
             raise ValueError(
                 f"prune.delta: allowed: [low, high] or one number for each of the {self.vehicles} vehicles"
             )
+        if max(self.train.eta, self.train.eta_local) > _LARGEST:
+            raise ValueError(f"train.eta, train.eta_local: allowed: at most {_LARGEST:g}, as weights hold it")
         absent = self.faults.absent
         if isinstance(absent, list) and any(u >= self.vehicles or t >= self.rounds for u, t in absent):
             raise ValueError(

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from skyfed.errors import BadInputError
 from skyfed.learning.settings import TrainSettings
 from skyfed.records import Floats
 
@@ -193,6 +194,11 @@ def spend(
     cycles = rounds * flops * cpu.cycles_per_flop
     fly, train = flown / flight.speed, cycles / cpu.frequency
     rate = radio.rate(ground, altitude)
+    if rate <= 0:
+        raise BadInputError(
+            f"cost.radio: not a bit a second gets over {hypot(ground, altitude):.3g} m; allowed: a shorter way "
+            "(field.region, sensor.altitude), a stronger radio, or cost.model = 'law'"
+        )
     send = 8 * message / rate
     return Spending(
         fly_seconds=fly,

@@ -51,9 +51,28 @@ def drop_parts(folder: Path) -> None:
             part.unlink(missing_ok=True)
 
 
+def drop_dead_parts(folder: Path) -> None:
+    """Remove what killed processes left half written in a folder that others may be writing to."""
+    with storage_errors(folder):
+        for part in folder.glob(f".*{_PART}"):
+            writer = part.name.split(".")[-2]
+            if writer.isdecimal() and not _lives(int(writer)):
+                part.unlink(missing_ok=True)
+
+
 def is_part(name: str) -> bool:
     """Tell a file that was being written."""
     return name.startswith(".") and name.endswith(_PART)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True  # another user's
+    return True
 
 
 def _settle(path: Path) -> None:

@@ -110,7 +110,10 @@ def pack(agreement: Floats) -> str:
 
 def unpack(text: str, vehicles: int) -> Floats:
     """Read what `pack` wrote; raises ValueError for anything else."""
-    return np.frombuffer(base64.b64decode(text, validate=True)).reshape(2, vehicles, vehicles).copy()
+    found = np.frombuffer(base64.b64decode(text, validate=True)).reshape(2, vehicles, vehicles).copy()
+    if not np.isfinite(found).all():
+        raise ValueError("a number is not finite")
+    return found
 
 
 def _mean(opinions: list[Opinion], factors: list[float], size: int) -> tuple[Floats, Floats]:

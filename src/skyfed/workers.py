@@ -26,6 +26,7 @@ from skyfed import errors
 _LENGTH = struct.Struct("<BQ")  # 1 if the answer is an error, then the number of bytes that follow
 _TRIES = 3
 _NO_MEMORY = 12  # exit code of a worker that ran out of memory: its number in errno
+PARENT = "SKYFED_PARENT"  # names the process that a run of a sweep ends with, so that none holds a folder for nobody
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 Handler = Callable[[bytes], bytes]
@@ -214,11 +215,15 @@ def _opened(answer: tuple[bool, bytes]) -> bytes:
     raise getattr(errors, kind, errors.SkyfedError)(message)
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """End this process, in the middle of a job too, once its parent has gone."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _starved(error: Exception) -> bool:
@@ -231,7 +236,7 @@ def _serve(name: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the parent decides what they mean; a service
         signal.signal(number, signal.SIG_IGN)  # manager or a terminal may signal all processes, not the parent alone
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    end_with(os.getppid())
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not reach the answers

@@ -1,9 +1,12 @@
 """Figures and the page of a run."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from skyfed.config import Config
     from skyfed.flight.fleet import FleetPlan
     from skyfed.runs.folder import RunFolder
@@ -19,17 +22,17 @@ def write_report(places: list[Path], target: Path) -> None:
 def draw_flights(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:
     """Draw Figs 1 and 2 and the map; waypoints where the station has coordinates."""
     from skyfed.files import storage_errors, write_whole
-    from skyfed.report.figures import draw_association, draw_map, draw_psi, save
+    from skyfed.report.figures import draw_association, draw_map, draw_psi
     from skyfed.report.waypoints import export_all
     from skyfed.sensing import footprint_side
 
     figures = folder.subfolder("figures")
     side = footprint_side(config.sensor.altitude, config.sensor.fov)
     with storage_errors(figures):
-        save(draw_psi(fleet, 0), figures / "fig1-psi")
-        save(draw_association(fleet, 0), figures / "fig2-association")
-        picture = save(draw_map(fleet, side), figures / "map")[0]
-        write_whole(folder.path / "map.png", picture.read_bytes())
+        _save(draw_psi(fleet, 0), figures / "fig1-psi")
+        _save(draw_association(fleet, 0), figures / "fig2-association")
+        _save(draw_map(fleet, side), figures / "map")
+        write_whole(folder.path / "map.png", (figures / "map.png").read_bytes())
         if config.field.origin is not None:
             place = folder.subfolder("waypoints")
             export_all(fleet, place, config.field.origin, config.sensor.altitude, config.flight.hold)
@@ -40,17 +43,26 @@ def draw_training(place: Path, folders: list[Path], algorithms: list[str]) -> No
     from skyfed.files import storage_errors
     from skyfed.report.courses import read_curves
     from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads
-    from skyfed.report.figures import save
 
     figures = place / "figures"
     curves = read_curves(folders, algorithms)
     with storage_errors(figures):
         figures.mkdir(exist_ok=True)
-        save(draw_accuracy_over(curves, "megabytes"), figures / "accuracy-megabytes")
-        save(draw_accuracy_over(curves, "modelled_seconds"), figures / "accuracy-seconds")
+        _save(draw_accuracy_over(curves, "megabytes"), figures / "accuracy-megabytes")
+        _save(draw_accuracy_over(curves, "modelled_seconds"), figures / "accuracy-seconds")
         if any(curve.paper_bits.size for curve in curves):
-            save(draw_payloads(curves), figures / "fig4-payload")
-        save(draw_accuracy(curves), figures / "fig3-accuracy")
+            _save(draw_payloads(curves), figures / "fig4-payload")
+        _save(draw_accuracy(curves), figures / "fig3-accuracy")
+
+
+def _save(figure: "Figure", path: Path) -> None:
+    """Write a figure's files whole or not at all: a file that is there counts as drawn."""
+    from skyfed.files import replacing
+    from skyfed.report.figures import save
+
+    for hidden in save(figure, path.with_name(f".{path.name}")):
+        with replacing(hidden.with_name(hidden.name[1:])) as part:
+            os.replace(hidden, part)
 
 
 def drawn(folder: Path, config: "Config") -> bool:

@@ -8,12 +8,16 @@ import click
 from skyfed.cli.app import app
 from skyfed.cli.stop import Faint, StoppedError, signals, stop
 from skyfed.errors import SkyfedError, StorageError
+from skyfed.workers import PARENT, end_with
 
 
 def main() -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
     sys.path.append(os.getcwd())  # where a user's own models, bases and algorithms are found by import path
     sys.stderr = Faint(sys.stderr)
+    parent = os.environ.pop(PARENT, "")
+    if parent.isdecimal():
+        end_with(int(parent))
     sys.exit(run_arguments(sys.argv[1:]))
 
 
@@ -24,7 +28,7 @@ def run_arguments(arguments: list[str]) -> int:
             app(args=arguments, prog_name="skyfed", standalone_mode=False)
             sys.stdout.flush()
     except SkyfedError as error:
-        print(f"skyfed: {error}", file=sys.stderr)
+        print(f"skyfed: {_one_line(str(error))}", file=sys.stderr)
         return error.exit_code
     except click.exceptions.Exit as ended:
         return ended.exit_code
@@ -46,13 +50,18 @@ def run_arguments(arguments: list[str]) -> int:
         return 1
     except OSError as error:
         _close_output()
-        print(f"skyfed: {error}", file=sys.stderr)
+        print(f"skyfed: {_one_line(str(error))}", file=sys.stderr)
         return StorageError.exit_code
     except Exception:
         if stop.heard:  # a library took the signal for a failure of its own
             return 128 + stop.heard
         raise
     return 0
+
+
+def _one_line(text: str) -> str:
+    """Show what no line of a terminal should hold, such as an escape or a line's end in a file's name, as its code."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _close_output() -> None:

@@ -9,8 +9,7 @@ import typer
 
 from skyfed.cli.app import Plain, app
 from skyfed.cli.draw import draw_training, write_report
-from skyfed.cli.stop import StoppedError
-from skyfed.cli.work import end_with, load_pictures, workers
+from skyfed.cli.work import end_with, load_pictures, resumable, workers
 from skyfed.errors import SkyfedError
 
 if TYPE_CHECKING:
@@ -55,22 +54,19 @@ def sweep(
         load_pictures(config, plain)  # bad or missing data, models and devices show here
     place = out or Path("runs") / source.stem
     settle(place, planned)
-    with counting(f"sweep {source.stem}", len(planned), "runs", plain) as advance:
-        try:
+    with resumable(place, _again(source, place)):
+        with counting(f"sweep {source.stem}", len(planned), "runs", plain) as advance:
             failures = run_sweep(planned, place, jobs, workers(0), lambda job: advance())
-        except StoppedError:
-            print(f"stopped; finished rounds are kept; go on with: {_again(source, place)}", file=sys.stderr)
-            raise
-    for variant in dict.fromkeys(job.variant for job in planned):
-        some = [job for job in planned if job.variant == variant and (place / job.place / "config.toml").exists()]
-        if some:
-            draw_training(place / variant, [place / job.place for job in some], some[0].config.algorithms)
-    rows = sweep_rows(planned, place)
-    write_parquet(place / "sweep.parquet", rows)
-    print_sweep(rows, f"{place}: {len(planned)} runs, mean ± standard deviation over seeds")
-    print(f"written to {place}: sweep.parquet, a folder a variant with one a seed, logs/")
-    if rows:
-        write_report([place], place / "report.html")
+        for variant in dict.fromkeys(job.variant for job in planned):
+            some = [job for job in planned if job.variant == variant and (place / job.place / "config.toml").exists()]
+            if some:
+                draw_training(place / variant, [place / job.place for job in some], some[0].config.algorithms)
+        rows = sweep_rows(planned, place)
+        write_parquet(place / "sweep.parquet", rows)
+        print_sweep(rows, f"{place}: {len(planned)} runs, mean ± standard deviation over seeds")
+        print(f"written to {place}: sweep.parquet, a folder a variant with one a seed, logs/")
+        if rows:
+            write_report([place], place / "report.html")
     end_with(failures)
 
 
@@ -89,17 +85,12 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
     require_optuna()
     load_pictures(search.jobs({}, "base")[0].config, plain)  # bad or missing data shows here
     trials = Trials(place, search.about())
-    with counting(f"search {search.path.stem}", max(search.table.trials, len(trials)), "trials", plain) as advance:
-        try:
-            failures = run_search(
-                search, trials, place, jobs, workers(0), lambda job: goal_of(search, place, job), advance
-            )
-        except StoppedError:
-            print(
-                f"stopped; finished rounds are kept; go on with: {_again(search.path, place)}",
-                file=sys.stderr,
-            )
-            raise
+    length = max(search.table.trials, len(trials))
+    with (
+        resumable(place, _again(search.path, place)),
+        counting(f"search {search.path.stem}", length, "trials", plain) as advance,
+    ):
+        failures = run_search(search, trials, place, jobs, workers(0), lambda job: goal_of(search, place, job), advance)
     for line in [*failures[:3], *([f"and {len(failures) - 3} more, see {place}/logs"] if failures[3:] else [])]:
         print(line, file=sys.stderr)
     best = trials.best(search.table.upwards)

@@ -16,6 +16,7 @@ from skyfed.cli.work import (
     new_folder,
     plan_flights,
     prepare,
+    resumable,
     train_run,
     train_seeds,
 )
@@ -88,24 +89,24 @@ def resume(
 
     Gives the same bits as if it had never been stopped. A finished run says so.
     """
-    from skyfed.runs.folder import RunFolder
-    from skyfed.runs.seeds import seed_folders
+    with resumable(folder):
+        from skyfed.runs.folder import RunFolder
+        from skyfed.runs.seeds import seed_folders
 
-    several = seed_folders(folder)
-    if not several and not (folder / "config.toml").is_file():
-        raise BadInputError(f"{folder}: not a run's folder (no config.toml)")
-    config = RunFolder((several or [folder])[0]).read_config()
-    if (
-        drawn(folder, config)
-        and (folder / "report.html").exists()
-        and all(finished(place) for place in several or [folder])
-    ):
-        print(f"{folder}: finished; nothing to resume")
-        return
-    pictures = load_pictures(config, plain)
+        several = seed_folders(folder)
+        if not several and not (folder / "config.toml").is_file():
+            raise BadInputError(f"{folder}: not a run's folder (no config.toml)")
+        config = RunFolder((several or [folder])[0]).read_config()
+        if (
+            drawn(folder, config)
+            and (folder / "report.html").exists()
+            and all(finished(place) for place in several or [folder])
+        ):
+            print(f"{folder}: finished; nothing to resume")
+            return
+        mission, pictures = prepare(config), load_pictures(config, plain)
     if several:
         train_seeds(folder, pictures, plain)
         return
-    mission = prepare(config)
     with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
         end_with(train_run(claimed, config, mission, pictures, plain, folder))

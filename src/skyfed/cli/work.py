@@ -50,14 +50,14 @@ def load_pictures(config: "Config", plain: bool) -> "Pictures":
 
 def plan_flights(folder: "RunFolder", config: "Config", mission: "Mission", plain: bool, again: str) -> "FleetPlan":
     """Plan what is not planned yet and print the table; a signal stops at once, finished flights are saved."""
-    from skyfed.report.live import counting
-    from skyfed.report.tables import print_flights
-    from skyfed.runs.flights import plan_into
-
-    for line in folder.complaints:
-        print(line, file=sys.stderr)
     finished: set[int] = set()
     try:
+        from skyfed.report.live import counting
+        from skyfed.report.tables import print_flights
+        from skyfed.runs.flights import plan_into
+
+        for line in folder.complaints:
+            print(line, file=sys.stderr)
         with counting("planning", config.vehicles, "vehicles", plain) as advance:
 
             def done(vehicle: int, found: object) -> None:
@@ -81,12 +81,12 @@ def again(place: Path) -> str:
 
 
 @contextlib.contextmanager
-def resumable(place: Path) -> Iterator[None]:
+def resumable(place: Path, command: str = "") -> Iterator[None]:
     """Say how to go on where a signal stops what is done inside."""
     try:
         yield
     except StoppedError:
-        print(f"stopped; every finished round is kept; go on with: {again(place)}", file=sys.stderr)
+        print(f"stopped; every finished round is kept; go on with: {command or again(place)}", file=sys.stderr)
         raise
 
 
@@ -134,10 +134,10 @@ def train_run(
     folder: "RunFolder", config: "Config", mission: "Mission", pictures: "Pictures", plain: bool, place: Path
 ) -> list[str]:
     """Plan, train, tabulate, draw; a signal stops after the present round. Returns what diverged."""
-    from skyfed.drivers.execute import execute
-    from skyfed.drivers.tracking import Tracking
-    from skyfed.report.view import RunView
-
+    with resumable(place):  # what takes seconds to import
+        from skyfed.drivers.execute import execute
+        from skyfed.drivers.tracking import Tracking
+        from skyfed.report.view import RunView
     fleet = plan_flights(folder, config, mission, plain, again(place))
     with resumable(place):
         stop.later = True

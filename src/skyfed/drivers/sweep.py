@@ -11,6 +11,7 @@ from skyfed.files import storage_errors, write_whole
 from skyfed.runs.folder import locked
 from skyfed.runs.store import is_done
 from skyfed.runs.sweep import Job
+from skyfed.workers import PARENT
 
 _PAUSE = 0.2  # seconds between two looks at the processes
 Done = Callable[[Job], None]
@@ -65,7 +66,8 @@ def _start(job: Job, place: Path, logs: Path, workers: int) -> subprocess.Popen[
     write_whole(config, job.config.model_copy(update={"workers": workers}).to_toml().encode())
     command = [sys.executable, "-m", "skyfed.cli", "run", str(config), "--out", str(place / job.place), "--plain"]
     with storage_errors(logs), (logs / _name(job, "log")).open("ab") as log:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        paths = os.pathsep.join(path for path in sys.path if path)
+        environment = {**os.environ, "PYTHONPATH": paths, PARENT: str(os.getpid())}
         return subprocess.Popen(
             command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=environment
         )

@@ -38,6 +38,8 @@ def read_survey(paths: Iterable[str], vehicles: int, classes: int, rounds: int) 
     survey = Survey()
     for name in paths:
         path = Path(name)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise BadInputError(f"field.file = {name!r}: not a file")  # a device or a pipe may never end
         try:
             part = _read_npz(path) if path.suffix == ".npz" else _read_csv(path, vehicles, classes, rounds)
         except OSError as error:

@@ -13,6 +13,7 @@ from skyfed.records import IDLE, Floats, Ints
 Windows = Literal["paper", "rolling"]
 Method = Literal["exact", "sca", "greedy", "random", "hover", "scip"]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
+_FARTHEST = 1e9  # metres; squares and products of what is farther no longer fit a number
 
 
 class ScaSettings(BaseModel):
@@ -122,7 +123,7 @@ class Problem:
             (bool(np.isfinite(self.centres).all()), "centres must be finite"),
             (bool((np.isfinite(self.radii) & (self.radii > 0)).all()), "radii must be above 0 and finite"),
             (bool((np.isfinite(self.psi) & (self.psi >= 0)).all()), "psi must be 0 or more and finite"),
-            (0 <= self.dmin < np.inf and self.vmax > 0, "dmin must be 0 or more and finite, vmax above 0"),
+            (0 <= self.dmin <= _FARTHEST and self.vmax > 0, f"dmin must be 0 to {_FARTHEST:g} m, vmax above 0"),
             (self.vmax >= self.dmin, f"vmax = {self.vmax} is below dmin = {self.dmin}: the vehicle could not move"),
             (0 < self.epsilon < np.inf, "epsilon must be above 0 and finite"),
         ]

@@ -10,7 +10,8 @@ from safetensors.numpy import load, save
 
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
-from skyfed.records import Singles
+from skyfed.records import Floats, Singles
+from skyfed.robust import unpack
 
 FORMAT = "1"
 _KEPT = 3
@@ -37,8 +38,8 @@ def drop_checkpoints(folder: Path, after: int) -> None:
 
 
 def last_checkpoint(
-    folder: Path, run: str, algorithm: str, sizes: tuple[int, int]
-) -> tuple[int, Singles, Singles, list[str], str] | None:
+    folder: Path, run: str, algorithm: str, sizes: tuple[int, int], vehicles: int = 0
+) -> tuple[int, Singles, Singles, list[str], Floats | None] | None:
     """Return the newest good checkpoint: round, weights, buffers, a line for each newer one that is bad, agreement."""
     complaints: list[str] = []
     for path in reversed(_in_order(folder)):
@@ -50,12 +51,13 @@ def last_checkpoint(
                     raise BadInputError(f"{path}: belongs to another {key} ({about.get(key)}, not {value})")
             if (len(weights), len(buffers)) != sizes:
                 raise BadInputError(f"{path}: holds a model of another size")
+            agreement = _agreement(path, about, vehicles)
         except BadInputError as error:
             complaints.append(str(error))
             continue
-        return int(about["round"]), weights, buffers, complaints, about.get("agreement", "")
+        return int(about["round"]), weights, buffers, complaints, agreement
     if complaints:
-        return -1, np.empty(0, np.float32), np.empty(0, np.float32), complaints, ""
+        return -1, np.empty(0, np.float32), np.empty(0, np.float32), complaints, None
     return None
 
 
@@ -75,7 +77,9 @@ def unpack_model(path: Path) -> tuple[Singles, Singles, dict[str, str]]:
         about = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["about"])
         tensors = load(data)
         weights, buffers = tensors["weights"], tensors["buffers"]
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
+        if not isinstance(about, dict):
+            raise TypeError("its description is no table")
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BadInputError(f"{path}: not a checkpoint ({error})") from None
     if about.get("format") != FORMAT:
         raise BadInputError(f"{path}: written in format {about.get('format')}, this version reads {FORMAT}")
@@ -84,6 +88,16 @@ def unpack_model(path: Path) -> tuple[Singles, Singles, dict[str, str]]:
     if len(tensors) != 2 or not flat or said != _hash(weights, buffers, about):
         raise BadInputError(f"{path}: damaged (its hash differs)")
     return weights, buffers, about
+
+
+def _agreement(path: Path, about: dict[str, str], vehicles: int) -> Floats | None:
+    """Read who has agreed with whom; None where aggregation did not ask."""
+    if "agreement" not in about:
+        return None
+    try:
+        return unpack(about["agreement"], vehicles)
+    except (ValueError, TypeError):
+        raise BadInputError(f"{path}: its agreement is not one of {vehicles} vehicles") from None
 
 
 def _in_order(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from skyfed.config import Config
 from skyfed.cost import lateness, round_end, waiting
 from skyfed.files import write_whole
 from skyfed.records import Singles
-from skyfed.robust import pack, unpack
+from skyfed.robust import pack
 from skyfed.runs.checkpoint import drop_checkpoints, last_checkpoint, pack_model, save_checkpoint
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Row, Table, is_done
@@ -85,15 +85,13 @@ class AlgorithmRecorder:
 
     def standing(self, start: State) -> Standing:
         """Return where to go on: after the newest good checkpoint, or at the start."""
-        found = last_checkpoint(
-            self._checkpoints, self._identity, self._algorithm, (len(start.weights), len(start.buffers))
-        )
+        sizes = len(start.weights), len(start.buffers)
+        found = last_checkpoint(self._checkpoints, self._identity, self._algorithm, sizes, self._config.vehicles)
         first, state, complaints = 0, start, []
         if found is not None:
             first, complaints = found[0] + 1, found[3]
             if first:
-                agreement = unpack(found[4], self._config.vehicles) if found[4] else None
-                state = State(found[1], found[2], agreement)
+                state = State(found[1], found[2], found[4])
         if not self._complete(first):
             complaints = [*complaints, f"{self.path}: rounds are missing from the tables; starting over"]
             first, state = 0, start

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from skyfed.config import Config
 from skyfed.errors import BadInputError
-from skyfed.files import storage_errors
+from skyfed.files import drop_dead_parts, is_part, storage_errors
 from skyfed.runs.folder import RunFolder
 
 _MOST = 1000
@@ -30,11 +30,12 @@ def claim_seeds(place: Path, config: Config, seeds: list[int], command: Sequence
     """Give every seed its folder with its config, so that `resume` knows them all; other content is refused."""
     names = [f"seed-{seed}" for seed in seeds]
     with storage_errors(place):
-        found = {entry.name for entry in place.iterdir()} if place.is_dir() else set()
+        found = {entry.name for entry in place.iterdir() if not is_part(entry.name)} if place.is_dir() else set()
     strangers = found - set(names) - {"figures", "report.html"}
     if strangers or (place.exists() and not place.is_dir()):
         what = f"holds {sorted(strangers)[0]}" if strangers else "is a file"
         raise BadInputError(f"--out {place}: {what}; allowed with --seeds: a new or empty folder, or these seeds' own")
+    drop_dead_parts(place)
     for seed, name in zip(seeds, names, strict=True):
         with RunFolder.claim(place / name, config.model_copy(update={"seed": seed}), command):
             pass

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError
-from skyfed.files import storage_errors
+from skyfed.files import drop_dead_parts, is_part, storage_errors
 from skyfed.presets import DEFAULT
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import parse_seeds
@@ -69,6 +69,8 @@ class Job:
 
 def read_file(path: Path) -> SweepFile:
     """Read a sweep's file as far as its tables go."""
+    if path.exists() and not path.is_file():
+        raise BadInputError(f"{path}: not a file")
     try:
         tree = tomllib.loads(path.read_bytes().decode("utf-8"))
     except FileNotFoundError:
@@ -150,10 +152,12 @@ def settle(place: Path, jobs: list[Job]) -> None:
         if place.exists() and not place.is_dir():
             raise BadInputError(f"--out {place}: is a file; allowed: a new or empty folder, or this sweep's own")
         known = {job.variant for job in jobs} | set(OWN)
-        strangers = sorted(entry.name for entry in place.iterdir() if entry.name not in known) if place.exists() else []
+        found = [entry.name for entry in place.iterdir()] if place.exists() else []
+        strangers = sorted(name for name in found if name not in known and not is_part(name))
         if strangers:
             raise BadInputError(f"--out {place}: holds {strangers[0]}; allowed: a new folder, or this sweep's own")
         place.mkdir(parents=True, exist_ok=True)
+    drop_dead_parts(place)
     for job in jobs:
         if (place / job.place / "config.toml").is_file():
             RunFolder(place / job.place).refuse_other(job.config)

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from skyfed.errors import BadInputError, StorageError
-from skyfed.files import replacing, storage_errors
+from skyfed.files import drop_dead_parts, replacing, storage_errors
 
 Bytes = NDArray[np.uint8]
 _PARTS = ("train_images", "train_labels", "test_images", "test_labels")
@@ -55,6 +55,7 @@ def save_pictures(path: Path, pictures: Pictures) -> None:
     metadata = {"sha256": pictures.content_hash(), "names": "\n".join(pictures.names)}
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+    drop_dead_parts(path.parent)
     try:
         with replacing(path) as part:
             save_file({name: getattr(pictures, name) for name in _PARTS}, part, metadata)

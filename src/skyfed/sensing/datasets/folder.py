@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from stat import S_ISREG
 
 import numpy as np
 
@@ -30,6 +31,8 @@ def load_folder(root: Path, side: int, cache: Path, progress: Progress) -> Pictu
             state = path.stat()
         except OSError as error:
             raise BadInputError(f"{path}: {error.strerror or error}") from None
+        if not S_ISREG(state.st_mode):
+            raise BadInputError(f"{path}: not a file")  # a pipe would never end
         key.update(_bytes(f"{path.relative_to(root)}|{label}|{state.st_size}|{state.st_mtime_ns}\n"))
     target = cache / f"folder-{key.hexdigest()[:24]}.safetensors"
     if target.exists():
