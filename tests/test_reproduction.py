@@ -36,6 +36,7 @@ def made(place: Path, variant: str, seed: int, accuracies: dict[str, list[float]
                 dict.fromkeys(UPLINK, 0)
                 | {
                     "quantised": k > 3,
+                    "turned": False,
                     "wire_bytes": 1e6 if k > 3 else 5e6,
                     "paper_bits": 8e7,
                     "measured_cpu_seconds": 2.0,
