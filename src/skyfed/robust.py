@@ -19,7 +19,7 @@ from skyfed.records import Bools, Floats, Singles
 How = Literal["mean", "clip", "trimmed", "median", "consensus"]
 _BLOCK = 1 << 16  # entries handled at a time
 _MEMORY = 0.97  # what a round leaves of the agreement before it
-_CLEAR = 2.0  # eigenvalue, in roots of the number of vehicles, above which signs are believed; chance seldom gives more
+_CLEAR = 2.5  # eigenvalue, in roots of the number of vehicles, above which signs are believed; chance gives about 2
 _AGAINST = -0.5  # part in the eigenvector, in units of an equal part, below which a vehicle pulls against the others
 
 
@@ -65,7 +65,10 @@ def combine(how: How, opinions: list[Opinion], size: int, trim: float) -> tuple[
 
 
 def no_agreement(vehicles: int) -> Floats:
-    """Return (2, U, U) sums of cosines and of their squares, before anything was seen."""
+    """Return (2, U, U) sums of cosines and of their squares, before anything was seen.
+
+    The diagonal of the first says who has been found to pull against the others: 1, else 0.
+    """
     return np.zeros((2, vehicles, vehicles))
 
 
@@ -84,18 +87,25 @@ def noted(agreement: Floats, opinions: list[Opinion], size: int) -> Floats:
     who = np.ix_([each.vehicle for each in opinions], [each.vehicle for each in opinions])
     found[0][who] += cosines
     found[1][who] += cosines**2
+    np.fill_diagonal(found[0], _judged(found, agreement[0].diagonal()))
     return found
 
 
 def against(agreement: Floats) -> list[int]:
     """Return the vehicles that have pulled against the others for some time."""
-    sums, squares = agreement
+    return np.flatnonzero(agreement[0].diagonal()).tolist()
+
+
+def _judged(agreement: Floats, before: Floats) -> Floats:
+    """Return who pulls against the others: as it was found before, unless it shows clearly now."""
+    sums, squares = agreement[0].copy(), agreement[1]
+    np.fill_diagonal(sums, 0)
     count = max(1, int(np.count_nonzero(squares.any(axis=0))))
     values, vectors = np.linalg.eigh(sums / np.sqrt(np.maximum(squares, 1e-300)))
     if values[-1] < _CLEAR * count**0.5:
-        return []
+        return before
     parts = vectors[:, -1] * count**0.5
-    return np.flatnonzero(parts * (1 if parts.sum() >= 0 else -1) < _AGAINST).tolist()
+    return np.asarray(parts * (1 if parts.sum() >= 0 else -1) < _AGAINST, np.float64)
 
 
 def turned(opinions: list[Opinion], vehicles: list[int]) -> list[Opinion]:
