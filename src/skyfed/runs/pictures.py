@@ -6,7 +6,6 @@ from skyfed.config import Config
 from skyfed.errors import BadInputError
 from skyfed.sensing.datasets import Pictures, load_data
 from skyfed.track.settings import require_trackers
-from skyfed.vehicle import model_of
 
 
 def load_fitting(config: Config, progress: Callable[[str, int, int], None] = lambda *_: None) -> Pictures:
@@ -16,5 +15,7 @@ def load_fitting(config: Config, progress: Callable[[str, int, int], None] = lam
     if pictures.classes != config.field.classes:
         here = f"{config.data.name} has {pictures.classes} classes"
         raise BadInputError(f"field.classes = {config.field.classes}: {here}; allowed: the same number")
+    from skyfed.vehicle import model_of  # PyTorch: not before the data is known to be good
+
     model_of(config, pictures)
     return pictures
