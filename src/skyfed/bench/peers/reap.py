@@ -32,7 +32,7 @@ def main() -> int:
     ended.set()
     watcher.join()
     waited = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(max(sum(seen.values()), waited.ru_utime + waited.ru_stime))  # either may miss something, neither adds anything
+    print(max(sum(seen.values()), waited.ru_utime + waited.ru_stime))  # either may miss something
     return code
 
 
