@@ -641,7 +641,7 @@ def test_no_byte_of_a_checkpoint_can_change_unnoticed(tmp_path):
 def test_an_agreement_that_is_none_of_these_vehicles_makes_it_go_back_one(tmp_path, agreement):
     """Whole by its hash, yet of no use: a line and the checkpoint before, no traceback."""
     good = np.arange(8.0).reshape(2, 2, 2)
-    save_checkpoint(tmp_path, 2, WEIGHTS, BUFFERS, "run", "afl", pack(good))
+    save_checkpoint(tmp_path, 2, WEIGHTS, BUFFERS, "run", "afl", good)
     about = {"round": "3", "run": "run", "algorithm": "afl", "agreement": agreement}
     (tmp_path / "round-00003.safetensors").write_bytes(pack_model(WEIGHTS, BUFFERS, about))
     found = last_checkpoint(tmp_path, "run", "afl", (6, 2), vehicles=2)
@@ -651,7 +651,7 @@ def test_an_agreement_that_is_none_of_these_vehicles_makes_it_go_back_one(tmp_pa
 
 
 def test_a_changed_letter_of_an_agreement_is_noticed(tmp_path):
-    save_checkpoint(tmp_path, 3, WEIGHTS, BUFFERS, "run", "afl", pack(np.ones((2, 2, 2))))
+    save_checkpoint(tmp_path, 3, WEIGHTS, BUFFERS, "run", "afl", np.ones((2, 2, 2)))
     path = tmp_path / "round-00003.safetensors"
     data = path.read_bytes()
     start = data.index(pack(np.ones((2, 2, 2))).encode())

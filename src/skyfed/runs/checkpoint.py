@@ -11,18 +11,26 @@ from safetensors.numpy import load, save
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
 from skyfed.records import Floats, Singles
-from skyfed.robust import unpack
+from skyfed.robust import pack, unpack
 
 FORMAT = "1"
 _KEPT = 3
 
 
 def save_checkpoint(
-    folder: Path, round: int, weights: Singles, buffers: Singles, run: str, algorithm: str, agreement: str = ""
+    folder: Path,
+    round: int,
+    weights: Singles,
+    buffers: Singles,
+    run: str,
+    algorithm: str,
+    agreement: Floats | None = None,
 ) -> None:
     """Write the model after `round` and drop the checkpoints that are no longer needed."""
     about = {"round": str(round), "run": run, "algorithm": algorithm}
-    data = pack_model(weights, buffers, {**about, "agreement": agreement} if agreement else about)
+    if agreement is not None:
+        about["agreement"] = pack(agreement)
+    data = pack_model(weights, buffers, about)
     write_whole(folder / f"round-{round:05d}.safetensors", data)
     with storage_errors(folder):
         for old in _in_order(folder)[:-_KEPT]:

@@ -13,7 +13,6 @@ from skyfed.config import Config
 from skyfed.cost import lateness, round_end, waiting
 from skyfed.files import write_whole
 from skyfed.records import Singles
-from skyfed.robust import pack
 from skyfed.runs.checkpoint import drop_checkpoints, last_checkpoint, pack_model, save_checkpoint
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Row, Table, is_done
@@ -125,7 +124,7 @@ class AlgorithmRecorder:
         if (t + 1) % self._config.checkpoint_every == 0 or t == self._config.rounds - 1:
             save_checkpoint(
                 self._checkpoints, t, state.weights, state.buffers, self._identity, self._algorithm,
-                agreement="" if state.agreement is None else pack(state.agreement),
+                state.agreement,
             )  # fmt: skip
         if t == self._config.rounds - 1:
             self.finish(state)
