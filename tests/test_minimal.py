@@ -17,7 +17,7 @@ def noise(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def pixels(x: torch.Tensor) -> torch.Tensor:
-    return x.permute(2, 3, 0, 1).reshape(-1, len(x), x.shape[1])
+    return x.permute(2, 3, 0, 1).reshape(-1, len(x), x.shape[1])  # a view, not contiguous
 
 
 @pytest.mark.parametrize("side", SCHEMES)
@@ -37,6 +37,7 @@ def test_adding_cutting_off_and_a_few_pictures_at_a_time(side, monkeypatch):
     want = pixels((functional.conv2d(x, weight, bias, padding=1) + x).relu())
     for _ in range(2):  # with memory that was used before, too
         torch.testing.assert_close(layer(pixels(x), True, pixels(x)), want, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(layer(pixels(x), True, pixels(x).contiguous()), want, rtol=1e-10, atol=1e-10)
 
 
 def test_what_is_worth_it():

@@ -20,6 +20,7 @@ from skyfed.learning.evaluate import Scores, evaluate
 from skyfed.learning.flat import FlatModel, Layout, usable_device
 from skyfed.learning.infer import Forward, forward_of
 from skyfed.learning.local import Batches, LocalRound, descend, train_locally
+from skyfed.learning.memory import keep_memory
 from skyfed.learning.models import build_model, is_known
 from skyfed.learning.probe import Partition, curvature, losses, spread, sums
 from skyfed.learning.prune import Scope, Scopes, draw_delta, least_delta
@@ -129,6 +130,7 @@ class Vehicles:
                 f"field.classes = {plan.classes}, but the data has {pictures.classes} classes; allowed: the same number"
             )
         torch.set_num_threads(1)
+        keep_memory()
         self.settings, self.pictures = settings, pictures
         self.schedule = schedule_of(settings, pictures, plan)
         self.model, self._pruner = model_of(settings, pictures, dtype)

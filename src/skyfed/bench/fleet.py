@@ -5,9 +5,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from skyfed.bench.link import cpu_seconds, find_link, measure_looks, resident
 from skyfed.bench.row import Row
 from skyfed.errors import SkyfedError
 from skyfed.runs.store import Table
@@ -23,8 +26,10 @@ def bench_fleet(vehicles: int, rounds: int, announce: Callable[[str], None]) -> 
     announce(f"{vehicles} vehicles, small CNN, Flower's own pauses of {_FLOWER:g} s")
     seldom = _run("smoke", vehicles, [*small, f"fleet.poll={_FLOWER}"])
     announce("2 vehicles, ResNet18 of full width, raw uploads")
-    big = ['algorithms=["afl"]', "rounds=3", "eval_every=3", "flight.method=greedy", "data.name=synthetic"]
+    big = ['algorithms=["afl"]', "rounds=6", "eval_every=6", "flight.method=greedy", "data.name=synthetic"]
     large = _run("paper", 2, [*big, "sensing.n_max=10", "sensing.initial=64", "train.kappa=1", "fleet.poll=0.2"])
+    announce("a vehicle that only looks for work")
+    looks = measure_looks()
     return [
         Row(
             "overhead of a round", often["beyond"], "s", "≤ 1.5", "≤ 0.5", often["beyond"] <= 1.5,
@@ -38,6 +43,24 @@ def bench_fleet(vehicles: int, rounds: int, announce: Callable[[str], None]) -> 
             "raw ResNet18 upload", large["bytes"] / 1e6, "MB", "goes through", "-", large["in"] == 2,
             {"overhead of a round (s)": large["beyond"]},
         ),
+        Row(
+            "what a vehicle's look for work costs the SuperLink", looks.kept * 1e3, "ms CPU", "-", "-", True,
+            {
+                "with a new connection (ms)": looks.fresh * 1e3,
+                "nobody asks (ms a second)": looks.idle * 1e3,
+                "vehicles that wait and keep a core busy": int(_FLOWER * (1 - looks.idle) / looks.kept),
+                "memory at rest (MB)": looks.memory / 1e6,
+            },
+        ),
+        Row(
+            "what a vehicle's part in a round costs the SuperLink", seldom["part"], "s CPU", "-", "-", True,
+            {
+                "with looks every 0.2 s (s)": often["part"],
+                f"with an upload of {large['bytes'] / 1e6:.1f} MB (s)": large["part"],
+                "memory in the end, small (MB)": seldom["memory"] / 1e6,
+                "memory in the end, big uploads (MB)": large["memory"] / 1e6,
+            },
+        ),
     ]  # fmt: skip
 
 
@@ -48,11 +71,16 @@ def _run(preset: str, vehicles: int, settings: list[str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name) / "run"
         command = [sys.executable, "-m", "skyfed.cli", "fleet", "try", preset, "--vehicles", str(vehicles), *words]
-        done = subprocess.run([*command, "--out", str(place), "--plain"], env=environment, capture_output=True)
-        if done.returncode:
-            raise SkyfedError(f"fleet try: {done.stderr.decode(errors='replace').strip().splitlines()[-1]}")
+        command += ["--out", str(place), "--plain"]
+        log = Path(name) / "log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
+            watched = _watch(process)
+        if process.returncode:
+            raise SkyfedError(f"fleet try: {log.read_text(errors='replace').strip().splitlines()[-1]}")
         (folder,) = [path.parent for path in place.glob("*/model.safetensors")]
-        rounds, uplink = Table(folder, "rounds").rows()[1:-1], Table(folder, "uplink").rows()
+        every, uplink = Table(folder, "rounds").rows(), Table(folder, "uplink").rows()
+    rounds = every[1:-1]
     slowest = {
         row["round"]: max(each["measured_seconds"] for each in uplink if each["round"] == row["round"])
         for row in rounds
@@ -65,4 +93,25 @@ def _run(preset: str, vehicles: int, settings: list[str]) -> dict[str, float]:
         "worst": max(beyond),
         "bytes": max(row["wire_bytes"] for row in uplink),
         "in": min(row["uploads"] for row in rounds),
+        "part": _used(watched, sum(row["seconds"] for row in every[1:])) / (vehicles * (len(every) - 1)),
+        "memory": watched[-1][2],
     }
+
+
+def _watch(process: subprocess.Popen[bytes]) -> list[tuple[float, float, float]]:
+    """Wait for a fleet to end; returns time, CPU seconds and memory of its SuperLink, ten times a second."""
+    found: list[tuple[float, float, float]] = []
+    link = 0
+    while process.poll() is None:
+        time.sleep(0.1)
+        link = link or find_link(process.pid)
+        with suppress(OSError):
+            if link and (memory := resident(link)):  # none is left once it has ended
+                found.append((time.monotonic(), cpu_seconds(link), memory))
+    return found
+
+
+def _used(watched: list[tuple[float, float, float]], seconds: float) -> float:
+    """Return the CPU seconds of the SuperLink's last so many seconds; it ends with the last round."""
+    end, last, _ = watched[-1]
+    return last - next(used for moment, used, _ in watched if moment >= end - seconds)

@@ -12,11 +12,12 @@ from torch.nn import functional
 from skyfed.learning.channels import ChannelPruner
 from skyfed.learning.flat import FlatModel
 from skyfed.learning.prune import Scope, magnitude_mask
-from skyfed.records import Bools, Ints, Singles
+from skyfed.records import Bools, Floats, Ints, Singles
 from skyfed.sensing.datasets.cache import Bytes, Pictures
 from skyfed.wire import accumulated
 
 _PIECE = 256  # entries summed in their own precision
+_COUNTED = 1000  # pictures whose levels are counted at a time
 
 
 class Batches:
@@ -66,7 +67,7 @@ class Batches:
 
 def channel_moments(images: Bytes) -> tuple[Tensor, Tensor]:
     """Mean and one over the standard deviation of each channel, for bytes; (1, 3, 1, 1) each."""
-    counts = [np.bincount(images[:, c].reshape(-1), minlength=256).astype(np.float64) for c in range(3)]
+    counts = [_counts(images[:, c]) for c in range(3)]
     level = np.arange(256)
     mean = [count @ level / count.sum() for count in counts]
     spread = [
@@ -75,6 +76,12 @@ def channel_moments(images: Bytes) -> tuple[Tensor, Tensor]:
     shape = (1, 3, 1, 1)
     wide = torch.float64
     return torch.tensor(mean, dtype=wide).view(shape), 1 / torch.tensor(spread, dtype=wide).view(shape)
+
+
+def _counts(levels: Bytes) -> Floats:
+    """Return how often each of the 256 levels occurs; a few pictures at a time, since counting widens them."""
+    parts = [levels[k : k + _COUNTED] for k in range(0, len(levels), _COUNTED)]
+    return np.sum([np.bincount(part.reshape(-1), minlength=256) for part in parts], axis=0).astype(np.float64)
 
 
 def descend(

@@ -80,30 +80,35 @@ class Minimal:
         self._most = max(1, _TOGETHER // (4 * len(scheme.into) ** 2 * max(weight.shape[:2])))
 
     def __call__(self, x: Tensor, relu: bool = False, add: Tensor | None = None) -> Tensor:
-        """Convolve (pixel, picture, channel), add, and cut off below 0; a few pictures at a time."""
-        y = x.new_empty(x.shape[0], x.shape[1], self._kernel.shape[-1])
+        """Convolve (pixel, picture, channel), add, and cut off below 0; a few pictures at a time.
+
+        Writes over `add`, or else to memory that the next call writes to again.
+        """
+        x, side = x.contiguous(), self._into.shape[1]
+        y = self._room(0, *x.shape[:2], self._kernel.shape[-1]) if add is None else add.contiguous()
         together = math.ceil(x.shape[1] / math.ceil(x.shape[1] / self._most))
+        ins, into = (whole.view(side, side, *whole.shape[1:]).transpose(0, 1) for whole in (x, y))  # column, row
         for first in range(0, x.shape[1], together):
             some = slice(first, first + together)
-            part = torch.add(self._few(x[:, some]), self._bias, out=y[:, some])
-            if add is not None:
-                part += add[:, some]
+            part = y[:, some]
+            self._few(ins[:, :, some].flatten(2), into[:, :, some].flatten(2), 0 if add is None else 1)
+            part += self._bias
             if relu:
                 part.relu_()
         return y
 
-    def _few(self, x: Tensor) -> Tensor:
+    def _few(self, x: Tensor, y: Tensor, keep: int) -> None:
+        """Add what is found to y, or replace it."""
         products, side = self._into.shape
-        (_, pictures, ins), outs = x.shape, self._kernel.shape[-1]
-        half = torch.mm(self._into, x.reshape(side, -1), out=self._room(0, products, side * pictures * ins))
-        whole = self._room(1, products, products, pictures * ins)
-        torch.matmul(self._into, half.view(products, side, -1), out=whole)
-        found = self._room(2, products**2, pictures, outs)
+        ins, outs = self._kernel.shape[1:]
+        pictures = x.shape[2] // ins
+        half = torch.matmul(self._into, x, out=self._room(1, side, products, pictures * ins))
+        whole = torch.matmul(self._into, half.transpose(0, 1), out=self._room(2, products, products, pictures * ins))
+        found = self._room(3, products**2, pictures, outs)
         torch.bmm(whole.view(products**2, pictures, ins), self._kernel, out=found)
-        back = self._room(3, products, side, pictures * outs)
+        back = self._room(4, products, side, pictures * outs)
         torch.matmul(self._out, found.view(products, products, -1), out=back)
-        done = torch.mm(self._out, back.view(products, -1), out=self._room(4, side, side * pictures * outs))
-        return done.view(side * side, pictures, outs)
+        y.baddbmm_(self._out.expand(side, -1, -1), back.transpose(0, 1), beta=keep)
 
     def _room(self, use: int, *shape: int) -> Tensor:
         key = (use, *shape)

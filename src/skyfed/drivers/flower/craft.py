@@ -19,7 +19,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from skyfed.drivers.flower.kits import VehicleKit
-from skyfed.drivers.flower.station import QUIET, end
+from skyfed.drivers.flower.station import QUIET, end, free_port
 from skyfed.errors import BadInputError
 from skyfed.files import write_whole
 
@@ -41,7 +41,7 @@ def fly(kit: VehicleKit, say: Callable[[str], None]) -> None:
     home.mkdir(exist_ok=True)
     while True:
         _sign_off(kit, home / "node")
-        secret, port = os.urandom(32), _free_port()
+        secret, port = os.urandom(32), free_port()
         process = _start(kit, place, poll, secret, port)
         try:
             _wait(process, port)
@@ -53,6 +53,23 @@ def fly(kit: VehicleKit, say: Callable[[str], None]) -> None:
             end(process, 3.0)
         say(f"vehicle {kit.vehicle}: the SuperNode ended (exit code {process.returncode}); starting it again")
         time.sleep(_AGAIN)
+
+
+def own_key(kit: VehicleKit) -> EllipticCurvePrivateKey:
+    """Return the key that a vehicle signs with."""
+    key = load_ssh_private_key((kit.place / "vehicle.key").read_bytes(), None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    return key
+
+
+def connect(kit: VehicleKit) -> FleetHttpClient:
+    """Return a connection to the station that signs as the vehicle's SuperNode does."""
+    key = own_key(kit)
+    signing = [
+        RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+        NodeAuthHttpInterceptor(key, key.public_key()),
+    ]
+    return FleetHttpClient.from_server_address(kit.station, False, (kit.place / "ca.pem").read_bytes(), signing)
 
 
 def _alive(process: subprocess.Popen[bytes]) -> bool:
@@ -68,14 +85,7 @@ def _sign_off(kit: VehicleKit, known: Path) -> None:
     """Tell the station that a SuperNode that was killed has gone, or it keeps the new one out for a minute."""
     if not known.is_file() or not known.read_text().isdigit():
         return
-    key = load_ssh_private_key((kit.place / "vehicle.key").read_bytes(), None)
-    assert isinstance(key, EllipticCurvePrivateKey)
-    signing = [
-        RuntimeVersionHttpInterceptor(component_name="SuperNode"),
-        NodeAuthHttpInterceptor(key, key.public_key()),
-    ]
-    authority = (kit.place / "ca.pem").read_bytes()
-    with suppress(httpx.HTTPError), FleetHttpClient.from_server_address(kit.station, False, authority, signing) as link:
+    with suppress(httpx.HTTPError), connect(kit) as link:
         link.DeactivateNode(DeactivateNodeRequest(node_id=int(known.read_text())))
 
 
@@ -103,9 +113,3 @@ def _wait(process: subprocess.Popen[bytes], port: int) -> None:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from skyfed.config import Config
 from skyfed.drivers.execute import Watcher
 from skyfed.drivers.flower.kits import make_kits, read_station
 from skyfed.drivers.flower.server_app import KIT, make_app, run_rounds
-from skyfed.drivers.flower.station import LostError, Station, end, open_station
+from skyfed.drivers.flower.station import LostError, Station, end, free_port, open_station
 from skyfed.errors import BadInputError
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Row
@@ -104,7 +103,7 @@ def rehearsal(folder: RunFolder, vehicles: int) -> Iterator[list[subprocess.Pope
     """Prepare a station in a run's folder and start its vehicles on this machine; stop those in the end."""
     with tempfile.TemporaryDirectory(prefix="skyfed-fleet-") as name:
         places = [Path(name) / f"vehicle-{u}" for u in range(vehicles)]
-        make_kits(folder.path / KIT, places, f"127.0.0.1:{_free_port()}")
+        make_kits(folder.path / KIT, places, f"127.0.0.1:{free_port()}")
         crafts: list[subprocess.Popen[bytes]] = []
         try:
             for u, place in enumerate(places):
@@ -132,9 +131,3 @@ def start_vehicle(place: Path, log: Path) -> subprocess.Popen[bytes]:
             [sys.executable, "-m", "skyfed.cli", "fleet", "vehicle", str(place)],
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0,
         )  # fmt: skip
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -173,6 +174,13 @@ def end(process: subprocess.Popen[bytes], patience: float = 8.0) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
     process.wait()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 def _wait(process: subprocess.Popen[bytes], address: str, authority: bytes, log: Path) -> None:
