@@ -81,7 +81,7 @@ def channel_moments(images: Bytes) -> tuple[Tensor, Tensor]:
 def _counts(levels: Bytes) -> Floats:
     """Return how often each of the 256 levels occurs; a few pictures at a time, since counting widens them."""
     parts = [levels[k : k + _COUNTED] for k in range(0, len(levels), _COUNTED)]
-    return np.sum([np.bincount(part.reshape(-1), minlength=256) for part in parts], axis=0).astype(np.float64)
+    return np.asarray(sum(np.bincount(part.reshape(-1), minlength=256) for part in parts), np.float64)
 
 
 def descend(

@@ -10,8 +10,8 @@ _KEPT, _LARGE = 1 << 28, 1 << 25  # bytes
 def keep_memory() -> None:
     """Let this process keep what it frees.
 
-    The C library gives large pieces back to the system and takes them again at every step, page by page: a fifth of
-    the time with a small model. Where it is another library than glibc nothing changes.
+    The C library gives large pieces back to the system and takes them again at every step, page by page; with a small
+    model that takes long beside the training. Where it is another library than glibc nothing changes.
     """
     with suppress(AttributeError, OSError, TypeError):
         library = ctypes.CDLL(None)
