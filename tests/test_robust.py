@@ -101,10 +101,24 @@ def test_who_changes_sides_is_found_out():
 def test_agreement_counts_what_both_kept_and_forgets():
     one, other = opinion([3, 4], [True, True, False]), opinion([4, 3], [False, True, True], vehicle=1)
     once = noted(no_agreement(3), [one, other], 3)
-    assert once[0, 0, 1] == pytest.approx(16 / 25)
-    assert once[1, 0, 1] == pytest.approx((16 / 25) ** 2)
+    assert once[0, 0, 1] == pytest.approx(1 / 2)
+    assert once[1, 0, 1] == pytest.approx(1 / 4)
     assert once[0, 2].tolist() == [0, 0, 0]
-    assert noted(once, [one], 3)[0, 0, 1] == pytest.approx(0.97 * 16 / 25)
+    assert noted(once, [one], 3)[0, 0, 1] == pytest.approx(0.97 / 2)
+
+
+def test_a_few_wild_entries_do_not_rule_who_agrees():
+    calm, wild = opinion([1, -2, 3, -1]), opinion([2, -1, 1, 1e9], vehicle=1)
+    assert noted(no_agreement(2), [calm, wild], 4)[0, 0, 1] == pytest.approx(1 / 2)
+
+
+def test_signs_are_counted_exactly_so_that_threads_do_not_matter():
+    rng = np.random.default_rng(0)
+    uploads = [opinion(rng.normal(size=200_000), vehicle=u) for u in range(5)]
+    signs = np.sign(np.stack([each.values for each in uploads])).astype(np.int64)
+    counts = np.einsum("ik,jk->ij", signs, signs)
+    found = noted(no_agreement(5), uploads, 200_000)[0]
+    assert np.array_equal(found[0, 1:], counts[0, 1:] / (200_000**0.5 * 200_000**0.5))
 
 
 def test_turned_uploads_change_their_sign_and_nothing_else():

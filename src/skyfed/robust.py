@@ -4,8 +4,9 @@ Uploads are rows, entries columns. An entry that a vehicle pruned is no zero of 
 and trimming, and the outcome is weighted by the share of vehicles that kept it, as in the mean (Eq. 13).
 
 In one round honest uploads are nearly uncorrelated, but over rounds it shows who points the same way: cosines of each
-two vehicles are summed up, every sum divided by what it would be by chance, and the leading eigenvector of that matrix
-has one sign for those who pull together and the other for those who pull against them.
+two vehicles' signs are summed up, every sum divided by what it would be by chance, and the leading eigenvector of that
+matrix has one sign for those who pull together and the other for those who pull against them. Signs, because a few
+large entries, in which gradients are noise, rule the cosines of the values.
 """
 
 import base64
@@ -19,7 +20,7 @@ from skyfed.records import Bools, Floats, Singles
 How = Literal["mean", "clip", "trimmed", "median", "consensus"]
 _BLOCK = 1 << 16  # entries handled at a time
 _MEMORY = 0.97  # what a round leaves of the agreement before it
-_CLEAR = 2.5  # eigenvalue, in roots of the number of vehicles, above which signs are believed; chance gives about 2
+_CLEAR = 3.0  # eigenvalue, in roots of the number of vehicles, above which signs are believed; chance gives about 2
 _AGAINST = -0.5  # part in the eigenvector, in units of an equal part, below which a vehicle pulls against the others
 
 
@@ -65,7 +66,7 @@ def combine(how: How, opinions: list[Opinion], size: int, trim: float) -> tuple[
 
 
 def no_agreement(vehicles: int) -> Floats:
-    """Return (2, U, U) sums of cosines and of their squares, before anything was seen.
+    """Return (2, U, U) sums of cosines of signs and of their squares, before anything was seen.
 
     The diagonal of the first says who has been found to pull against the others: 1, else 0.
     """
@@ -77,10 +78,9 @@ def noted(agreement: Floats, opinions: list[Opinion], size: int) -> Floats:
     products = np.zeros((len(opinions), len(opinions)))
     whole = [each.spread(size) for each in opinions]
     for start in range(0, size, _BLOCK):
-        part = slice(start, min(start + _BLOCK, size))
-        rows = np.stack([row[part] for row in whole]).astype(np.float64)
-        products += np.einsum("ik,jk->ij", rows, rows)  # not by BLAS, whose sums depend on its threads
-    lengths = np.sqrt(np.maximum(products.diagonal(), 1e-300))
+        signs = np.sign(np.stack([row[start : start + _BLOCK] for row in whole]))
+        products += signs @ signs.T  # whole numbers that float32 holds, in whatever order they are added
+    lengths = np.sqrt(np.maximum(products.diagonal(), 1))
     cosines = products / np.outer(lengths, lengths)
     np.fill_diagonal(cosines, 0)
     found = _MEMORY * agreement

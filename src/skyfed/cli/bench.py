@@ -1,13 +1,15 @@
 """Verbs that measure."""
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skyfed.cli.app import Json, bench
-from skyfed.cli.work import workers
+from skyfed.cli.app import Json, Out, Overrides, Source, bench
+from skyfed.cli.work import new_folder, workers
+from skyfed.errors import BadInputError
 
 if TYPE_CHECKING:
     from skyfed.bench.row import Row
@@ -73,6 +75,32 @@ def bench_engine(
             figure.with_suffix(""),
         )
     _show(f"Engine, {pairs} pairs", rows, as_json)
+
+
+@bench.command("run")
+def bench_run(source: Source = "quick", overrides: Overrides = None, out: Out = None, as_json: Json = False) -> None:
+    """Run a preset and tell where the time goes.
+
+    Takes as long as skyfed run does.
+
+    \b
+    skyfed bench run paper --out runs/paper
+    """
+    from contextlib import redirect_stdout
+    from cProfile import Profile
+
+    from skyfed.bench.spent import spent
+    from skyfed.cli.train import run
+    from skyfed.runs.folder import RunFolder
+
+    place, profile = out or new_folder(source), Profile()
+    if (place / "config.toml").exists():
+        raise BadInputError(f"--out {place}: has a run already; allowed: a new folder")
+    start = time.monotonic()
+    with redirect_stdout(sys.stderr):
+        profile.runcall(run, source, overrides, place, None, plain=True)
+    seconds = time.monotonic() - start
+    _show(f"skyfed run {source}", [spent(profile, seconds, RunFolder.config_of(place), place)], as_json)
 
 
 def _announce(what: str) -> None:
