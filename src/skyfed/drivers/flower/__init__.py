@@ -1,1 +1,8 @@
 """The same experiment across machines, on Flower; the only place that knows flwr."""
+
+from importlib.util import find_spec
+
+from skyfed.errors import BadInputError
+
+if find_spec("flwr") is None:
+    raise BadInputError('a fleet needs flwr, which is not installed; allowed: pip install "skyfed[fleet]"')
