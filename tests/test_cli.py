@@ -1,5 +1,6 @@
 """End to end through the command line, in processes of their own."""
 
+import importlib.util
 import json
 import os
 import re
@@ -427,3 +428,27 @@ def test_a_planning_under_nohup_outlives_its_terminal(small, tmp_path):
     said = running.stop(signal.SIGHUP)
     assert running.process.returncode == 0, said
     assert (tmp_path / "run" / "plan.npz").exists()
+
+
+@pytest.mark.parametrize("words", ["fleet try smoke", "fleet vehicle .", "bench fleet"])
+def test_a_fleet_without_flower_says_what_is_missing(words, monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.startswith("skyfed.drivers.flower")]:
+        monkeypatch.delitem(sys.modules, name)
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "flwr" else real(name, *rest))
+    assert run_arguments(words.split()) == 2
+    assert capsys.readouterr().err.endswith('flwr, which is not installed; allowed: pip install "skyfed[fleet]"\n')
+
+
+def test_a_bench_of_a_run_tells_where_its_time_went(tmp_path, capsys):
+    words = ["--set", "rounds=2", "--set", "vehicles=2", "--set", 'algorithms=["sgd","afl"]', "--set", "workers=1"]
+    assert run_arguments(["bench", "run", "smoke", *words, "--out", str(tmp_path / "run"), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    shares = [value for name, value in row["also"].items() if name.endswith(", %")]
+    assert sum(shares) == pytest.approx(100)
+    assert {"sgd, minutes", "afl, minutes", "testing, %", "vehicles train, %", "the genie trains, %"} <= set(
+        row["also"]
+    )
+    assert all(share > 0 for share in shares)
+    assert row["value"] * 60 > sum(row["also"][f"{name}, minutes"] for name in ("sgd", "afl"))
+    assert run_arguments(["bench", "run", "smoke", *words, "--out", str(tmp_path / "run")]) == 2

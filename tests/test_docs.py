@@ -19,6 +19,7 @@ from skyfed.runs.recorder import ROUNDS, UPLINK
 from skyfed.runs.store import read_parquet
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -26,12 +27,12 @@ def test_the_page_of_settings_is_fresh() -> None:
     assert (ROOT / "docs/config.md").read_text() == settings_page()
 
 
-@pytest.mark.parametrize("name", ["planner", "wire", "engine"])
-def test_the_figures_are_those_of_the_recorded_run(name: str) -> None:
-    page = (ROOT / f"docs/{name}.md").read_text()
-    shown = re.search(r"<!-- figures.*?-->\n(.*?)\n<!-- end of figures -->", page, re.DOTALL)
-    assert shown
-    assert shown.group(1) == to_markdown(json.loads((ROOT / f"results/bench-{name}.json").read_text()))
+def test_the_figures_are_those_of_the_recorded_runs() -> None:
+    block = r"<!-- figures: python -m skyfed.bench.row (\S+) -->\n(.*?)\n<!-- end of figures -->"
+    shown = [found for page in PAGES for found in re.findall(block, page.read_text(), re.DOTALL)]
+    assert sorted(name for name, _ in shown) == sorted(f"results/{path.name}" for path in RESULTS.glob("bench-*.json"))
+    for name, table in shown:
+        assert table == to_markdown(json.loads((ROOT / name).read_text())), name
 
 
 def test_the_reproduction_is_what_its_results_give() -> None:
