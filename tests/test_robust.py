@@ -5,7 +5,7 @@ import pytest
 
 from learning_cases import common, raw_update
 from skyfed.records import Floats
-from skyfed.robust import Opinion, against, combine, no_agreement, noted, pack, turned, unpack
+from skyfed.robust import Opinion, against, combine, factors, no_agreement, noted, pack, unpack
 from skyfed.server import Aggregate
 
 
@@ -45,13 +45,18 @@ def test_an_entry_that_nobody_kept_stays():
 
 
 def test_clipping_takes_long_ones_down_to_the_median_length():
-    down, _ = combine("clip", rows([3, 4], [0, 5], [300, 400]), 2, 0)
-    assert down == pytest.approx([2, 13 / 3])
+    assert factors("clip", rows([3, 4], [0, 2], [300, 400]), []) == [1, 1, 5 / 500]
+
+
+def test_consensus_cuts_wild_ones_only_and_turns_the_opposed_round():
+    assert factors("consensus", rows([3, 4], [0, 19], [0, 2]), []) == [1, 1, 1]
+    assert factors("consensus", rows([3, 4], [0, 21], [0, 2]), []) == [1, 5 / 21, 1]
+    three = [opinion([3, 4]), opinion([0, 5], vehicle=1), opinion([300, 400], vehicle=2)]
+    assert factors("consensus", three, [0, 2]) == [-1, 1, -5 / 500]
 
 
 def test_buffers_follow_and_weights_count():
     weighted = [opinion([1], weight=3, buffers=(1,)), opinion([5], weight=1, buffers=(5,))]
-    assert combine("clip", weighted, 1, 0)[1].tolist() == [2]
     assert combine("trimmed", weighted, 1, 0)[1].tolist() == [2]
     assert combine("median", weighted, 1, 0)[1].tolist() == [3]
 
@@ -121,11 +126,6 @@ def test_signs_are_counted_exactly_so_that_threads_do_not_matter():
     assert np.array_equal(found[0, 1:], counts[0, 1:] / (200_000**0.5 * 200_000**0.5))
 
 
-def test_turned_uploads_change_their_sign_and_nothing_else():
-    one, other = turned([opinion([1, -2], buffers=(7,)), opinion([3, 4], vehicle=1)], [0])
-    assert (one.values.tolist(), one.buffers.tolist(), other.values.tolist()) == ([-1, 2], [7], [3, 4])
-
-
 def test_agreement_survives_a_checkpoint_bit_by_bit():
     agreement: Floats = np.random.default_rng(0).normal(size=(2, 5, 5))
     assert unpack(pack(agreement), 5).tobytes() == agreement.tobytes()
@@ -145,13 +145,25 @@ def test_the_server_turns_an_attacker_round():
         weights, _ = server.step(np.zeros(4000, np.float32), 1.0)
         agreement = server.agreement
     assert server.turned == [0]
-    clean = Aggregate(common(4000), how="clip")
+    clean = Aggregate(common(4000))
     for u, values in enumerate(honest):
         clean.add(raw_update(values, vehicle=u), 1.0)
     assert np.array_equal(weights, clean.step(np.zeros(4000, np.float32), 1.0)[0])
 
 
-@pytest.mark.parametrize("how", ["clip", "trimmed", "median"])
+def test_where_nobody_attacks_consensus_is_the_mean_to_the_bit():
+    rng, steps = np.random.default_rng(0), []
+    masks = [None, rng.random(500) < 0.7, rng.random(500) < 0.4]
+    uploads = [(rng.normal(size=500 if mask is None else mask.sum()), mask) for mask in masks]
+    for how in ("mean", "consensus"):
+        server = Aggregate(common(500, 2), how=how, agreement=no_agreement(3))
+        for u, (values, mask) in enumerate(uploads):
+            server.add(raw_update(values, mask, [u, 0.3], vehicle=u), 1.0 + u)
+        steps.append(np.concatenate(server.step(np.ones(500, np.float32), 0.1)))
+    assert np.array_equal(*steps)
+
+
+@pytest.mark.parametrize("how", ["clip", "consensus", "trimmed", "median"])
 def test_the_server_steps_by_it(how):
     server = Aggregate(common(3, 1), how=how, trim=0.25)
     sent = np.array([1.0, 2.0, 3.0])

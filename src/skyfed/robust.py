@@ -10,7 +10,7 @@ large entries, in which gradients are noise, rule the cosines of the values.
 """
 
 import base64
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from skyfed.records import Bools, Floats, Singles
 
 How = Literal["mean", "clip", "trimmed", "median", "consensus"]
 _BLOCK = 1 << 16  # entries handled at a time
+_WILD = 4.0  # lengths, in median ones, from which on an upload is cut to the median where all others stay as they are
 _MEMORY = 0.97  # what a round leaves of the agreement before it
 _CLEAR = 3.0  # eigenvalue, in roots of the number of vehicles, above which signs are believed; chance gives about 2
 _AGAINST = -0.5  # part in the eigenvector, in units of an equal part, below which a vehicle pulls against the others
@@ -47,12 +48,17 @@ class Opinion:
         return whole
 
 
+def factors(how: How, opinions: list[Opinion], opposed: list[int]) -> list[float]:
+    """Return what each upload is multiplied by before the mean; those of `opposed` vehicles change their sign."""
+    norms = [each.norm() for each in opinions]
+    limit = float(np.median(norms))
+    longest = limit if how == "clip" else _WILD * limit
+    cut = [1.0 if norm <= longest else limit / norm for norm in norms]
+    return [-each if one.vehicle in opposed else each for one, each in zip(opinions, cut, strict=True)]
+
+
 def combine(how: How, opinions: list[Opinion], size: int, trim: float) -> tuple[Floats, Floats]:
-    """Return the aggregated gradient and buffers."""
-    if how in ("clip", "consensus"):
-        norms = [each.norm() for each in opinions]
-        limit = float(np.median(norms))
-        return _mean(opinions, [min(1.0, limit / max(norm, 1e-300)) for norm in norms], size)
+    """Return the gradient and the buffers entry by entry: the mean without the ends (trimmed), or the median."""
     cut = int(trim * len(opinions)) if how == "trimmed" else None
     down = np.empty(size)
     rows = [each.spread(size) for each in opinions]
@@ -108,11 +114,6 @@ def _judged(agreement: Floats, before: Floats) -> Floats:
     return np.asarray(parts * (1 if parts.sum() >= 0 else -1) < _AGAINST, np.float64)
 
 
-def turned(opinions: list[Opinion], vehicles: list[int]) -> list[Opinion]:
-    """Return the uploads, those of these vehicles with the opposite sign."""
-    return [replace(each, values=-each.values) if each.vehicle in vehicles else each for each in opinions]
-
-
 def pack(agreement: Floats) -> str:
     """Write an agreement as text."""
     return base64.b64encode(agreement.tobytes()).decode("ascii")
@@ -124,19 +125,6 @@ def unpack(text: str, vehicles: int) -> Floats:
     if not np.isfinite(found).all():
         raise ValueError("a number is not finite")
     return found
-
-
-def _mean(opinions: list[Opinion], factors: list[float], size: int) -> tuple[Floats, Floats]:
-    total = sum(each.weight for each in opinions)
-    down, buffers = np.zeros(size), np.zeros(len(opinions[0].buffers))
-    for each, factor in zip(opinions, factors, strict=True):
-        wide = each.values.astype(np.float64) * (factor * each.weight / total)
-        if each.places is None:
-            down += wide
-        else:
-            down[each.places] += wide
-        buffers += each.weight / total * each.buffers.astype(np.float64)
-    return down, buffers
 
 
 def _middle(values: Floats, kept: Bools, weights: Floats, cut: int | None) -> Floats:

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from skyfed.records import Floats, Ints, Singles, Update
-from skyfed.robust import How, Opinion, against, combine, noted, turned
+from skyfed.records import Bools, Floats, Ints, Singles, Update
+from skyfed.robust import How, Opinion, against, combine, factors, noted
 from skyfed.wire import Common, DecodeError, encode_model, entries
 
 
@@ -21,7 +21,7 @@ class ServerSettings(BaseModel):
     aggregate: How = Field(
         "mean",
         description="how uploads become a step: their mean; with norms clipped to the median one; entry by entry "
-        "trimmed, or the median; or clipped, with those turned round that have pulled against the others for rounds",
+        "trimmed, or the median; or the mean with those turned round that have pulled against the others for rounds",
     )
     trim: float = Field(
         0.3,
@@ -78,23 +78,28 @@ class Aggregate:
             self._opinions.append(Opinion(update.vehicle, wide.astype(np.float32), update.mask, update.buffers, weight))
             self.total += weight
             return
-        wide *= weight
-        if update.mask is None:
+        self._take(wide, None if update.mask is None else update.places, update.buffers, weight)
+        self.total += weight
+
+    def _take(self, values: Floats, kept: Bools | Ints | None, buffers: Singles, weight: float) -> None:
+        wide = weight * values
+        if kept is None:
             self._sum += wide
         else:
-            self._sum[update.places] += wide
-        self._buffers += weight * update.buffers.astype(np.float64)
-        self.total += weight
+            self._sum[kept] += wide
+        self._buffers += weight * buffers.astype(np.float64)
 
     def step(self, weights: Singles, eta: float) -> tuple[Singles, Singles]:
         """Return w - eta * sum_u alpha_u Pi_u and the averaged buffers (Eq. 13)."""
         moved = weights.astype(np.float64)
-        down, buffers, done = (eta / self.total) * self._sum, self._buffers / self.total, 0
         if self._how == "consensus" and self.agreement is not None:
             self.agreement = noted(self.agreement, self._opinions, self._common.size)
             self.turned = against(self.agreement)
-            self._opinions = turned(self._opinions, self.turned)
-        if self._how != "mean":
+        if self._how in ("clip", "consensus"):
+            for each, factor in zip(self._opinions, factors(self._how, self._opinions, self.turned), strict=True):
+                self._take(factor * each.values.astype(np.float64), each.places, each.buffers, each.weight)
+        down, buffers, done = (eta / self.total) * self._sum, self._buffers / self.total, 0
+        if self._how in ("trimmed", "median"):
             found, buffers = combine(self._how, self._opinions, self._common.size, self._trim)
             down = eta * found
         for run in (slice(0, len(moved)),) if self._live is None else self._live:
