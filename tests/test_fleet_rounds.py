@@ -35,20 +35,30 @@ class Fleet:
         self.vehicles = Vehicles(config, KNOWN, plan)
         self.boards = [Onboard(config, Vehicles(config, KNOWN, plan), u) for u in range(config.vehicles)]
         self.away: set[int] = set()
+        self.unlisted: set[int] = set()
+        self.deaf = 0  # messages that the SuperLink will not take
         self.since = dict.fromkeys(range(config.vehicles), "first")
         self.waiting: dict[str, list[Message]] = {}
         self.asked: list[tuple[int, int]] = []  # vehicle, bytes of the model
         self.start = State(*self.vehicles.initial())
 
     def driver(self) -> FlowerDriver:
-        return FlowerDriver(self.vehicles, self.config, self, self.roll_call, self.lines.append)
+        return FlowerDriver(self.vehicles, self.config, self, self.roll_call, self.lines.append, self.idle)
 
-    def roll_call(self) -> dict[int, Node]:
-        return {u: Node(u + 10, since) for u, since in self.since.items() if u not in self.away}
+    def idle(self) -> None:
+        pass
+
+    def roll_call(self) -> dict[int, Node | None]:
+        listed = {u: since for u, since in self.since.items() if u not in self.unlisted}
+        return {u: None if u in self.away else Node(u + 10, since) for u, since in listed.items()}
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         keys = []
         for message in messages:
+            if self.deaf:
+                self.deaf -= 1
+                keys.append("")
+                continue
             key = f"message {len(self.asked)}"
             message.metadata.__dict__["_message_id"] = key
             job, model = read_job(message)
@@ -214,6 +224,56 @@ def test_later_rounds_do_not_wait_for_who_is_away():
     _, report = federated_round(fleet.config, "2ceoafl", 1, driver, state)
     assert report.dropped == {0: "out of touch"}
     assert "vehicle 0 is out of touch" in fleet.lines
+
+
+def test_whose_key_was_removed_is_not_waited_for():
+    """Not in the first round, which waits for everybody else, nor once it was asked."""
+    fleet = Fleet(settings("fleet.deadline=1000"))
+    fleet.unlisted = {2}
+    driver = fleet.driver()
+    state, report = federated_round(fleet.config, "2ceoafl", 0, driver, fleet.start)
+    assert report.dropped == {2: "its key was removed"}
+    assert same(state, absent(fleet.config, (2, 0)))
+
+    def removed(fleet: Fleet, message: Message, reply: Message) -> list[Message]:
+        fleet.unlisted = {1, 2}
+        return []
+
+    fleet.how["v1"] = removed
+    _, report = federated_round(fleet.config, "2ceoafl", 1, driver, state)
+    assert report.dropped == {1: "its key was removed", 2: "its key was removed"}
+
+
+def test_a_message_that_is_not_taken_is_sent_again():
+    fleet = Fleet(settings("fleet.deadline=1000"))
+    fleet.deaf = 1
+    state, report = fleet.round()
+    assert not report.dropped
+    assert same(state, absent(fleet.config))
+    fleet.deaf = 6
+    with pytest.raises(AloneError):
+        fleet.round()
+
+
+def test_while_nobody_has_answered_a_station_may_be_stopped(monkeypatch):
+    fleet = Fleet(settings("fleet.deadline=1000"))
+    fleet.away = {0, 1, 2}
+
+    def stopped() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fleet, "idle", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        fleet.round()
+
+
+def test_the_first_round_says_for_whom_it_waits(monkeypatch):
+    monkeypatch.setattr("skyfed.drivers.flower.carry._PATIENT", 0.0)
+    fleet = Fleet(settings("fleet.deadline=1.5", "fleet.least=2"))
+    fleet.away = {0, 2}
+    with pytest.raises(AloneError):
+        fleet.round()
+    assert sum("waiting for vehicles 0, 2, 1 s at most" in line for line in fleet.lines) == 1
 
 
 def test_too_few_for_too_long_stops_the_station():

@@ -11,8 +11,8 @@ from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-from skyfed.drivers.flower.craft import connect, own_key
-from skyfed.drivers.flower.kits import make_kits, read_station, read_vehicle
+from skyfed.drivers.flower.craft import connect
+from skyfed.drivers.flower.kits import VehicleKit, make_kits, own_key, read_station
 from skyfed.drivers.flower.station import free_port, open_station
 
 _LARGEST = 256e6
@@ -40,7 +40,8 @@ def measure_looks(count: int = 400) -> Looks:
     with tempfile.TemporaryDirectory(prefix="skyfed-looks-") as name:
         station, vehicle = Path(name) / "station", Path(name) / "vehicle-0"
         make_kits(station, [vehicle], f"127.0.0.1:{free_port()}")
-        kit, own = read_station(station), read_vehicle(vehicle)
+        kit = read_station(station)
+        own = VehicleKit(vehicle, 0, kit.address)
         with open_station(kit, _LARGEST, Path(name) / "log") as up:
             up.register(kit.vehicles)
             link = find_link(os.getpid())

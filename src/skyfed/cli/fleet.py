@@ -1,6 +1,8 @@
 """Verbs of a fleet across machines, on Flower."""
 
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,8 +48,8 @@ def fleet_try(
     place = out or new_folder(source)
     with RunFolder.claim(place, config, sys.argv[1:]) as folder:
         plan_flights(folder, config, mission, plain, f"skyfed fleet try {source} --out {place}")
-        with rehearsal(folder, config.vehicles):
-            _hold(folder, config, plain, f"skyfed {' '.join(sys.argv[1:])}")
+        with rehearsal(folder, config.vehicles) as check:
+            _hold(folder, config, plain, f"skyfed {' '.join(sys.argv[1:])}", check)
 
 
 @fleet.command("keys")
@@ -107,7 +109,7 @@ def fleet_revoke(
     if vehicle not in kit.vehicles:
         known = ", ".join(map(str, kit.vehicles))
         raise BadInputError(f"vehicle {vehicle}: no key of it here; known: {known}")
-    write_vehicles(folder / KIT, kit.address, {u: key for u, key in kit.vehicles.items() if u != vehicle})
+    write_vehicles(replace(kit, vehicles={u: key for u, key in kit.vehicles.items() if u != vehicle}))
     print(f"vehicle {vehicle} is no longer known to {folder}")
 
 
@@ -119,9 +121,11 @@ def fleet_station(
 
     It waits for vehicles, runs every round, and goes on where an earlier start stood.
     """
+    from skyfed.drivers.flower.hold import real_station
     from skyfed.runs.folder import RunFolder
 
     config = RunFolder.config_of(folder)
+    real_station(folder)
     load_pictures(config, plain)
     with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
         _hold(claimed, config, plain, f"skyfed fleet station {folder}")
@@ -152,12 +156,21 @@ def _config(source: str, overrides: list[str], vehicles: int | None) -> "Config"
     return config
 
 
-def _hold(folder: "RunFolder", config: "Config", plain: bool, again: str) -> None:
-    """Run the station with a live view; a signal stops after the present round."""
+def _hold(
+    folder: "RunFolder", config: "Config", plain: bool, again: str, check: Callable[[], None] = lambda: None
+) -> None:
+    """Run the station with a live view; a signal stops after the present round, or now if it has no upload yet.
+
+    check: raises if there is no use in going on.
+    """
     from skyfed.drivers.flower.hold import hold
     from skyfed.drivers.tracking import Tracking
     from skyfed.flight.fleet import load_fleet_plan
     from skyfed.report.view import RunView
+
+    def idle() -> None:
+        stop.check()
+        check()
 
     stop.later = True
     try:
@@ -165,7 +178,7 @@ def _hold(folder: "RunFolder", config: "Config", plain: bool, again: str) -> Non
             RunView(config.algorithms, config.rounds, plain, stop.check) as view,
             Tracking(folder, config, view) as tracking,
         ):
-            diverged = hold(folder, tracking)
+            diverged = hold(folder, tracking, idle)
     except StoppedError:
         print(f"stopped; every finished round is kept; go on with: {again}", file=sys.stderr)
         raise

@@ -1,7 +1,7 @@
 """The flights of a whole fleet: what plan.npz holds."""
 
 import io
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +9,11 @@ from numpy.typing import NDArray
 
 from skyfed.errors import BadInputError
 from skyfed.records import IDLE, Floats, Ints
+
+_EACH = (  # what a fleet's plan has of each vehicle
+    "positions", "association", "centres", "radii", "true_centres", "true_radii", "psi", "imax", "objective", "bound",
+    "seconds", "note", "history",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,13 @@ class FleetPlan:
     def loss(self) -> Floats:
         """Geometric-mean loss per class against the bound, 0..1."""
         return np.asarray(-np.expm1(-self.gap / self.classes))
+
+    def only(self, vehicle: int) -> "FleetPlan":
+        """Return the same with this vehicle's flight in everybody's place: what it carries tells of nobody else."""
+        own = {name: getattr(self, name) for name in _EACH}
+        return replace(
+            self, **{name: np.repeat(each[vehicle : vehicle + 1], len(each), 0) for name, each in own.items()}
+        )
 
     def to_bytes(self) -> bytes:
         """Pack as an NPZ archive without objects."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from types import TracebackType
 
 from flwr.app import Message
@@ -20,8 +21,9 @@ from skyfed.wire import Common, DecodeError, Expected, decode, encode_model
 
 _POLL = 0.2  # seconds between two looks for replies; a look costs the SuperLink some milliseconds
 _ROLL_CALL = 1.0  # seconds between two looks at who is there
+_PATIENT = 5.0  # seconds before it is said who is waited for
 _SLACK = 60.0  # seconds that a message outlives its round, since Flower refuses to take one that has expired
-_AWAY = "out of touch"
+_AWAY, _UNLISTED = "out of touch", "its key was removed"
 
 
 class AloneError(SkyfedError):
@@ -36,7 +38,7 @@ class Node:
     since: str
 
 
-RollCall = Callable[[], dict[int, Node]]
+RollCall = Callable[[], dict[int, Node | None]]  # every vehicle on the list of keys; None: out of touch
 
 
 @dataclass
@@ -53,12 +55,20 @@ class _Round:
     tries: dict[int, int] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
     uploads: dict[int, Upload] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)  # from whom nothing is expected any more
     whole: set[int] = field(default_factory=set)  # who must be sent the model, not a difference
 
     def open(self, most: int) -> list[int]:
         """Return the vehicles that may still answer: asked and awaited, or asked less than so often."""
         awaited = set(self.asked.values())
-        return [u for u in self.vehicles if u not in self.uploads and (u in awaited or self.tries.get(u, 0) < most)]
+        rest = [u for u in self.vehicles if u not in self.uploads and u not in self.closed]
+        return [u for u in rest if u in awaited or self.tries.get(u, 0) < most]
+
+    def close(self, u: int, reason: str) -> None:
+        """Expect nothing more of a vehicle."""
+        self.closed.add(u)
+        self.reasons[u] = reason
+        self.asked = {key: vehicle for key, vehicle in self.asked.items() if vehicle != u}
 
 
 class FlowerDriver:
@@ -68,14 +78,26 @@ class FlowerDriver:
     """
 
     def __init__(
-        self, vehicles: Vehicles, config: Config, grid: Grid, roll_call: RollCall, say: Callable[[str], None]
+        self,
+        vehicles: Vehicles,
+        config: Config,
+        grid: Grid,
+        roll_call: RollCall,
+        say: Callable[[str], None],
+        idle: Callable[[], None] = lambda: None,
     ) -> None:
+        """Take what is needed.
+
+        idle: is called now and then while a round has no upload yet; may raise, since nothing would be lost.
+        """
         self.layout, self.schedule, self.pictures = vehicles.layout, vehicles.schedule, vehicles.pictures
         self.delivered = vehicles.delivered
         self._vehicles, self._config, self._grid, self._roll_call, self._say = vehicles, config, grid, roll_call, say
+        self._idle = idle
         self._run = run_identity(config)
         self._last: tuple[Common, set[int]] | None = None  # the last model sent, and who has it
         self._present: dict[int, Node] = {}
+        self._listed: set[int] | None = None  # nobody has looked yet
         self._first = True
 
     def __enter__(self) -> "FlowerDriver":
@@ -119,11 +141,21 @@ class FlowerDriver:
     def _gather(self, round: _Round) -> None:
         """Ask everyone who is or comes there, until all have answered or the round closes."""
         fleet, looked, quiet = self._config.fleet, 0.0, time.monotonic()
+        named = not self._first
         while (waiting := round.open(fleet.tries)) and (now := time.monotonic()) < round.closes:
             if now - looked > _ROLL_CALL:
                 self._look()
                 looked = now
-            reached = [u for u in waiting if u in self._present]
+                for u in [u for u in waiting if u not in (self._listed or ())]:
+                    round.close(u, _UNLISTED)
+            if not round.uploads:
+                self._idle()
+            away = [u for u in waiting if u in (self._listed or ()) and u not in self._present]
+            if away and not named and now - quiet > _PATIENT:
+                names = ", ".join(map(str, away))
+                self._say(f"waiting for vehicles {names}, {round.closes - now:.0f} s at most (fleet.deadline)")
+                named = True
+            reached = [u for u in waiting if u in self._present and u in (self._listed or ())]
             fresh = [u for u in reached if round.nodes.get(u) != self._present[u]]
             self._ask(round, [u for u in fresh if round.tries.get(u, 0) < fleet.tries])
             replies = self._replies(round)
@@ -135,7 +167,9 @@ class FlowerDriver:
                 time.sleep(_POLL)
 
     def _look(self) -> None:
-        present = self._roll_call()
+        called = self._roll_call()
+        self._listed = set(called)
+        present = {u: node for u, node in called.items() if node is not None}
         for u in sorted(set(present) - set(self._present)):
             self._say(f"vehicle {u} is in touch")
         for u in sorted(set(self._present) - set(present)):
@@ -158,10 +192,14 @@ class FlowerDriver:
             left = max(0.0, round.closes - time.monotonic()) + _SLACK
             messages.append(ask(self._present[u].id, round.job(u), packed[known], left, round.tries[u]))
         if messages:
-            for message, key in zip(messages, self._grid.push_messages(messages), strict=False):
+            keys = list(self._grid.push_messages(messages))
+            for message, key in zip_longest(messages, keys[: len(messages)]):
+                u = int(message.content["job"]["vehicle"])
                 if key:
-                    job = message.content["job"]
-                    round.asked[key] = int(job["vehicle"])
+                    round.asked[key] = u
+                else:  # Flower did not take it
+                    round.nodes.pop(u)
+                    round.reasons[u] = "the SuperLink does not take messages for it"
 
     def _replies(self, round: _Round) -> int:
         """Take in what has come; returns how many replies."""

@@ -1,6 +1,6 @@
 """The vehicles' Flower app: a job in a message, an upload in the reply.
 
-In a resident vehicle (`vehicle.py`) everything is loaded already; started by Flower's own executor, once a message, the
+In a resident vehicle (`craft.py`) everything is loaded already; started by Flower's own executor, once a message, the
 app works as well, but reads data and builds the model each time.
 """
 

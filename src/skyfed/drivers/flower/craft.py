@@ -11,31 +11,34 @@ from functools import partial
 from pathlib import Path
 
 import httpx
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from skyfed.drivers.flower.kits import VehicleKit
+from skyfed.drivers.flower.kits import VehicleKit, own_key
 from skyfed.drivers.flower.station import QUIET, end, free_port
 from skyfed.errors import BadInputError
 from skyfed.files import write_whole
+from skyfed.runs.folder import RunFolder, locked
 
 _AGAIN = 2.0  # seconds before a SuperNode that ended is started again
 
 
 def fly(kit: VehicleKit, say: Callable[[str], None]) -> None:
     """Load everything, then train whenever the station asks, until a signal comes."""
+    place, config = kit.place.resolve(), RunFolder.config_of(kit.place)
+    if not 0 <= kit.vehicle < config.vehicles:
+        raise BadInputError(f"{kit.place / 'vehicle.json'}: vehicle {kit.vehicle}; allowed: 0 to {config.vehicles - 1}")
+    with locked(place):
+        _fly(kit, place, config.fleet.poll, say)
+
+
+def _fly(kit: VehicleKit, place: Path, poll: float, say: Callable[[str], None]) -> None:
     from skyfed.drivers.flower.client_app import board
     from skyfed.drivers.flower.tasks import serve_vehicle
 
-    for name in ("config.toml", "plan.npz", "ca.pem", "vehicle.key"):
-        if not (kit.place / name).is_file():
-            raise BadInputError(f"{kit.place}: not a vehicle's folder (no {name})")
-    place = kit.place.resolve()
-    poll = board(place, kit.vehicle).config.fleet.poll
+    board(place, kit.vehicle)
     say(f"vehicle {kit.vehicle} is ready for {kit.station}")
     home = place / "flower"
     home.mkdir(exist_ok=True)
@@ -52,14 +55,8 @@ def fly(kit: VehicleKit, say: Callable[[str], None]) -> None:
         finally:
             end(process, 3.0)
         say(f"vehicle {kit.vehicle}: the SuperNode ended (exit code {process.returncode}); starting it again")
+        say("if the station refused it, the station's log says why")
         time.sleep(_AGAIN)
-
-
-def own_key(kit: VehicleKit) -> EllipticCurvePrivateKey:
-    """Return the key that a vehicle signs with."""
-    key = load_ssh_private_key((kit.place / "vehicle.key").read_bytes(), None)
-    assert isinstance(key, EllipticCurvePrivateKey)
-    return key
 
 
 def connect(kit: VehicleKit) -> FleetHttpClient:

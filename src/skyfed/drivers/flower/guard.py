@@ -1,9 +1,11 @@
 """What stands at the station's door: strangers are refused before Flower reads them, each with a line that says why.
 
 Flower's SuperLink serves vehicles, its own executor and its operators at one port; the latter two are let in from this
-machine alone. Flower signs the time of a request, so a request that was seen before is a replay.
+machine alone. Flower signs the time of a request, so one of the same key and time as before is a replay, whatever its
+signature looks like: there is more than one valid signature of a time, and more than one text for each.
 """
 
+import json
 import logging
 import ssl
 import time
@@ -15,10 +17,13 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from skyfed.drivers.flower.kits import read_keys
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+Sign = tuple[bytes, str]  # a public key and the time that was signed
 _EARLY, _LATE = 5.0, 305.0  # seconds that a vehicle's clock may be ahead, or a request old: Flower's own limits
 _FLEET = "/v1/fleet/"
 
@@ -28,11 +33,18 @@ log = logging.getLogger("skyfed.guard")
 class Guard:
     """ASGI middleware around a SuperLink."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], largest: float, ready: Path) -> None:
-        """Read at most `largest` bytes of a request; vehicles wait until the file `ready` is there."""
-        self._app, self._largest, self._ready = app, largest, ready
-        self._seen: set[str] = set()
-        self._times: deque[tuple[float, str]] = deque()
+    def __init__(
+        self, app: Callable[[Scope, Receive, Send], Awaitable[None]], largest: float, ready: Path, listed: Path
+    ) -> None:
+        """Read at most `largest` bytes of a request, of vehicles whose keys are in the file `listed`.
+
+        They wait until the file `ready` is there.
+        """
+        self._app, self._largest, self._ready, self._listed = app, largest, ready, listed
+        self._since = datetime.now(UTC)
+        self._keys: tuple[tuple[int, int], set[bytes]] = ((0, 0), set())
+        self._seen: set[Sign] = set()
+        self._times: deque[tuple[float, Sign]] = deque()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer it with a refusal."""
@@ -48,23 +60,39 @@ class Guard:
             _say(scope, reason)
             await _refuse(send, status, reason)
             return
-        taken = 0
+        taken, over, answered = 0, False, False
 
         async def counted() -> MutableMapping[str, Any]:
-            nonlocal taken
+            nonlocal taken, over
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > self._largest:
-                _say(scope, f"a request of more than {self._largest:.0f} bytes")
-                return {"type": "http.disconnect"}
-            return message
+            over = taken > self._largest
+            return {"type": "http.disconnect"} if over else message
 
         async def watched(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start" and message["status"] >= 400:
-                _say(scope, _why(scope, headers, message["status"]))
+            if over:
+                await too_large()
+                return
+            if message["type"] == "http.response.start":
+                if message["status"] == 401:  # not signed by that key: it may still send what it signs
+                    self._seen.discard(_sign(headers))
+                if message["status"] >= 400:
+                    _say(scope, _why(scope, headers, message["status"]))
             await send(message)
 
-        await self._app(scope, counted, watched)
+        async def too_large() -> None:
+            nonlocal answered
+            if not answered:
+                answered, reason = True, f"a request of more than {self._largest:.0f} bytes"
+                _say(scope, reason)
+                await _refuse(send, 413, reason)
+
+        try:
+            await self._app(scope, counted, watched)
+        except Exception:
+            if not over:
+                raise
+            await too_large()
 
     def _look(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str]:
         """Return status and reason of a refusal, or nothing."""
@@ -75,30 +103,53 @@ class Guard:
             return 413, f"a request of {headers['content-length']} bytes; at most {self._largest:.0f} are read"
         if not path.startswith(_FLEET):
             return 0, ""
-        signature, stamp = headers.get("flwr-signature", ""), headers.get("flwr-timestamp", "")
-        if not signature or not stamp:
+        if not headers.get("flwr-signature") or not headers.get("flwr-timestamp"):
             return 401, "no signature"
         try:
-            age = (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds()
+            key, stamp = _sign(headers)
+            signed = datetime.fromisoformat(stamp)
+            age = (datetime.now(UTC) - signed).total_seconds()
         except (ValueError, TypeError):
-            return 401, "a time that cannot be read"
+            return 401, "a key or a time that cannot be read"
         if not -_EARLY < age < _LATE:
             way = "behind" if age > 0 else "ahead"
             return 401, f"its clock is {abs(age):.0f} s {way}, or the request is old and replayed"
-        if self._known(signature):
+        if signed < self._since:  # what was seen before this start is forgotten; who is honest signs anew
+            return 503, "signed before this station started: old and replayed, or its clock is behind"
+        if key not in self._known():
+            return 412, "an unknown or removed key"
+        if self._again((key, stamp)):
             return 401, "a replayed request"
         return 0, ""
 
-    def _known(self, signature: str) -> bool:
-        """Tell whether a signature was seen while it is valid, and remember it."""
+    def _known(self) -> set[bytes]:
+        """Return the keys that are on the list now."""
+        try:
+            found = self._listed.stat()
+            version = (found.st_mtime_ns, found.st_ino)
+            if version != self._keys[0]:
+                keys = read_keys(json.loads(self._listed.read_bytes()))
+                self._keys = (version, {key.encode() for key in keys.values()})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("%s cannot be read: %s", self._listed, error)
+            self._keys = ((0, 0), set())
+        return self._keys[1]
+
+    def _again(self, sign: Sign) -> bool:
+        """Tell whether a key has signed this time before, and remember it while it is valid."""
         now = time.monotonic()
         while self._times and now - self._times[0][0] > _EARLY + _LATE:
             self._seen.discard(self._times.popleft()[1])
-        if signature in self._seen:
+        if sign in self._seen:
             return True
-        self._seen.add(signature)
-        self._times.append((now, signature))
+        self._seen.add(sign)
+        self._times.append((now, sign))
         return False
+
+
+def _sign(headers: dict[str, str]) -> Sign:
+    """Return whose key a request names, and the time it signs; raises ValueError for no key."""
+    return b64decode(headers.get("flwr-public-key", ""), validate=True), headers.get("flwr-timestamp", "")
 
 
 def _local(scope: Scope) -> bool:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +16,15 @@ from flwr.serverapp import Grid
 from skyfed.algorithms import find_recipe
 from skyfed.config import Config
 from skyfed.drivers.execute import Watcher
-from skyfed.drivers.flower.kits import make_kits, read_station
+from skyfed.drivers.flower.kits import LISTED, make_kits, read_number, read_station
 from skyfed.drivers.flower.server_app import KIT, make_app, run_rounds
 from skyfed.drivers.flower.station import LostError, Station, end, free_port, open_station
-from skyfed.errors import BadInputError
+from skyfed.errors import BadInputError, SkyfedError
+from skyfed.files import write_whole
+from skyfed.flight.fleet import load_fleet_plan
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Row
+from skyfed.workers import PARENT
 
 LOG = "station.log"
 _TRIES = 5  # SuperLinks in a row that may be lost without a round in between
@@ -71,8 +74,11 @@ def for_fleet(config: Config) -> tuple[Config, str]:
     return config.model_copy(update={"algorithms": rest}), line if central else ""
 
 
-def hold(folder: RunFolder, watcher: Watcher) -> list[str]:
-    """Run what is not yet done; a SuperLink that dies is started again. Returns a line for each that diverged."""
+def hold(folder: RunFolder, watcher: Watcher, idle: Callable[[], None] = lambda: None) -> list[str]:
+    """Run what is not yet done; a SuperLink that dies is started again. Returns a line for each that diverged.
+
+    idle: is called now and then while a round has no upload yet, and may raise.
+    """
     config, log = folder.read_config(), folder.path / LOG
     kit, diverged = read_station(folder.path / KIT), list[str]()
     journal = Journal(log, watcher)
@@ -83,7 +89,7 @@ def hold(folder: RunFolder, watcher: Watcher) -> list[str]:
             with open_station(kit, config.fleet.largest, log) as station:
 
                 def serve(grid: Grid, place: Path, station: Station = station) -> None:
-                    diverged[:] = run_rounds(grid, folder, journal, station.register)
+                    diverged[:] = run_rounds(grid, folder, journal, station.register, idle)
 
                 station.register(kit.vehicles)
                 journal.say(f"the station listens at {kit.address} for {len(kit.vehicles)} vehicles")
@@ -99,17 +105,29 @@ def hold(folder: RunFolder, watcher: Watcher) -> list[str]:
 
 
 @contextmanager
-def rehearsal(folder: RunFolder, vehicles: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Prepare a station in a run's folder and start its vehicles on this machine; stop those in the end."""
+def rehearsal(folder: RunFolder, vehicles: int) -> Iterator[Callable[[], None]]:
+    """Prepare a station in a run's folder and start its vehicles on this machine; stop those in the end.
+
+    Gives a function that raises SkyfedError if a vehicle has ended.
+    """
+    kit = folder.path / KIT
+    if (kit / LISTED).exists() and not read_station(kit).rehearsal:
+        raise BadInputError(f"--out {folder.path}: a station's folder, whose keys vehicles have; allowed: a new folder")
     with tempfile.TemporaryDirectory(prefix="skyfed-fleet-") as name:
         places = [Path(name) / f"vehicle-{u}" for u in range(vehicles)]
-        make_kits(folder.path / KIT, places, f"127.0.0.1:{free_port()}")
+        make_kits(kit, places, f"127.0.0.1:{free_port()}", rehearsal=True)
         crafts: list[subprocess.Popen[bytes]] = []
+
+        def check() -> None:
+            for u, craft in enumerate(crafts):
+                if craft.poll() is not None:
+                    raise SkyfedError(f"vehicle {u} ended (exit code {craft.returncode}); see {_log(folder, u)}")
+
         try:
             for u, place in enumerate(places):
                 equip(folder.path, place)
-                crafts.append(start_vehicle(place, folder.path / KIT / f"vehicle-{u}.log"))
-            yield crafts
+                crafts.append(start_vehicle(place, _log(folder, u)))
+            yield check
         finally:
             for craft in crafts:
                 craft.terminate()
@@ -117,15 +135,28 @@ def rehearsal(folder: RunFolder, vehicles: int) -> Iterator[list[subprocess.Pope
                 end(craft)
 
 
+def _log(folder: RunFolder, vehicle: int) -> Path:
+    return folder.path / KIT / f"vehicle-{vehicle}.log"
+
+
+def real_station(folder: Path) -> None:
+    """Raise BadInputError unless a folder has a station with vehicles of its own."""
+    if read_station(folder / KIT).rehearsal:
+        raise BadInputError(
+            f"{folder}: made by skyfed fleet try, which goes on with it; allowed: what fleet keys makes"
+        )
+
+
 def equip(run: Path, place: Path) -> None:
-    """Give a vehicle its config and its flights."""
-    for name in ("config.toml", "plan.npz"):
-        shutil.copyfile(run / name, place / name)
+    """Give a vehicle its config and its flights, and nobody else's."""
+    shutil.copyfile(run / "config.toml", place / "config.toml")
+    write_whole(place / "plan.npz", load_fleet_plan(run / "plan.npz").only(read_number(place)).to_bytes())
 
 
 def start_vehicle(place: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start a vehicle as a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    """Start a vehicle as a process of its own, which ends with this one."""
+    path = os.pathsep.join(path for path in sys.path if path)
+    environment = {**os.environ, "PYTHONPATH": path, PARENT: str(os.getpid())}
     with log.open("ab") as out:
         return subprocess.Popen(
             [sys.executable, "-m", "skyfed.cli", "fleet", "vehicle", str(place)],

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -16,17 +19,20 @@ from cryptography.x509.oid import NameOID
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
 
+LISTED = "vehicles.json"  # address and public keys, in a station's kit
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"  # between the dots of a name
 _VALID = timedelta(days=3650)
 _SLACK = timedelta(days=1)  # for machines whose clocks are behind
 
 
 @dataclass(frozen=True)
 class StationKit:
-    """What a station has besides its run's folder."""
+    """What a station has besides its run's folder; that of a rehearsal has vehicles on its own machine only."""
 
     place: Path
     address: str
     vehicles: dict[int, str]  # public keys, PEM
+    rehearsal: bool = False
 
     @property
     def authority(self) -> bytes:
@@ -43,15 +49,22 @@ class VehicleKit:
     station: str
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of "host:port"."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise BadInputError(f"--address {address!r}: allowed: host:port, as in 192.0.2.1:9092")
-    return host.strip("[]"), int(port)
+def split_address(address: str, where: str = "--address") -> tuple[str, int]:
+    """Return host and port of "host:port"; the host is an IPv4 address or a name."""
+    host, _, port = address.rpartition(":")
+    if not _is_host(host) or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
+        raise BadInputError(f"{where} {address!r}: allowed: host:port, as in 192.0.2.1:9092 or station.example:9092")
+    return host, int(port)
 
 
-def make_kits(station: Path, vehicles: list[Path], address: str) -> None:
+def _is_host(host: str) -> bool:
+    with suppress(ValueError):
+        return ip_address(host).version == 4
+    labels = host.split(".")
+    return len(host) < 254 and all(re.fullmatch(_LABEL, one) for one in labels) and not labels[-1].isdigit()
+
+
+def make_kits(station: Path, vehicles: list[Path], address: str, rehearsal: bool = False) -> None:
     """Write certificates and keys for a station and its vehicles; the authority's own key is not kept."""
     host, _ = split_address(address)
     authority_key, authority = _authority()
@@ -72,31 +85,76 @@ def make_kits(station: Path, vehicles: list[Path], address: str) -> None:
         _write_secret(place / "vehicle.key", _private(own, serialization.PrivateFormat.OpenSSH))
         write_whole(place / "vehicle.json", json.dumps({"vehicle": u, "station": address}).encode())
         public[u] = _public(own)
-    write_vehicles(station, address, public)
+    write_vehicles(StationKit(station, address, public, rehearsal))
 
 
-def write_vehicles(station: Path, address: str, public: dict[int, str]) -> None:
+def write_vehicles(kit: StationKit) -> None:
     """Write the list of keys that a station knows."""
-    tree = {"address": address, "vehicles": {str(u): public[u] for u in sorted(public)}}
-    write_whole(station / "vehicles.json", json.dumps(tree, indent=2).encode())
+    public = {str(u): kit.vehicles[u] for u in sorted(kit.vehicles)}
+    tree = {"address": kit.address, "rehearsal": kit.rehearsal, "vehicles": public}
+    station = kit.place
+    write_whole(station / LISTED, json.dumps(tree, indent=2).encode())
 
 
 def read_station(place: Path) -> StationKit:
     """Read a station's kit."""
-    tree = _json(place / "vehicles.json", "a station's folder: skyfed fleet keys makes one")
+    file = place / LISTED
+    tree = _json(file, "a station's folder: skyfed fleet keys makes one")
+    for name in ("ca.pem", "cert.pem", "key.pem", "runtime.secret"):
+        if not (place / name).is_file():
+            raise BadInputError(f"{place}: not a station's folder (no {name})")
     try:
-        return StationKit(place, str(tree["address"]), {int(u): str(key) for u, key in tree["vehicles"].items()})
-    except (KeyError, ValueError, AttributeError):
-        raise BadInputError(f"{place / 'vehicles.json'}: damaged") from None
+        kit = StationKit(place, str(tree["address"]), read_keys(tree), bool(tree.get("rehearsal", False)))
+    except (KeyError, ValueError, AttributeError, TypeError):
+        raise BadInputError(f"{file}: damaged") from None
+    split_address(kit.address, f"{file}: address")
+    return kit
+
+
+def read_keys(tree: dict[str, Any]) -> dict[int, str]:
+    """Return the public keys of a station's list; raises ValueError and its kin for what are none."""
+    found = {int(u): str(key) for u, key in tree["vehicles"].items()}
+    for key in found.values():
+        serialization.load_pem_public_key(key.encode())
+    return found
+
+
+def read_number(place: Path) -> int:
+    """Return which vehicle a folder is of."""
+    return _named(place).vehicle
 
 
 def read_vehicle(place: Path) -> VehicleKit:
     """Read a vehicle's kit."""
-    tree = _json(place / "vehicle.json", "a vehicle's folder: skyfed fleet keys makes one")
+    kit = _named(place)
+    for name in ("config.toml", "plan.npz", "ca.pem", "vehicle.key"):
+        if not (place / name).is_file():
+            raise BadInputError(f"{place}: not a vehicle's folder (no {name})")
+    own_key(kit)
+    return kit
+
+
+def _named(place: Path) -> VehicleKit:
+    file = place / "vehicle.json"
+    tree = _json(file, "a vehicle's folder: skyfed fleet keys makes one")
     try:
-        return VehicleKit(place, int(tree["vehicle"]), str(tree["station"]))
-    except (KeyError, ValueError):
-        raise BadInputError(f"{place / 'vehicle.json'}: damaged") from None
+        kit = VehicleKit(place, int(tree["vehicle"]), str(tree["station"]))
+    except (KeyError, ValueError, TypeError):
+        raise BadInputError(f"{file}: damaged") from None
+    split_address(kit.station, f"{file}: station")
+    return kit
+
+
+def own_key(kit: VehicleKit) -> ec.EllipticCurvePrivateKey:
+    """Return the key that a vehicle signs with."""
+    file = kit.place / "vehicle.key"
+    try:
+        key = serialization.load_ssh_private_key(file.read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise BadInputError(f"{file}: damaged") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadInputError(f"{file}: a key of another kind")
+    return key
 
 
 def _json(path: Path, wanted: str) -> dict[str, Any]:

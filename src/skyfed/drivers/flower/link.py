@@ -1,6 +1,6 @@
 """The SuperLink process: Flower's own, behind our guard.
 
-`python -m skyfed.drivers.flower.link LARGEST READY PARENT ARGS…`
+`python -m skyfed.drivers.flower.link LARGEST READY LISTED PARENT ARGS…`
 """
 
 import logging
@@ -20,13 +20,13 @@ from skyfed.drivers.flower.guard import Guard, Handshake
 
 def main() -> None:
     """Serve until told to stop, or until the parent has gone."""
-    largest, ready, parent = float(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    sys.argv[1:4] = []
+    largest, ready, listed, parent = float(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
+    sys.argv[1:5] = []
     start_parent_process_monitor(parent)
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logging.getLogger("skyfed").addHandler(handler)
-    extensions.get_middleware = lambda: (Middleware(Guard, largest=largest, ready=ready),)
+    extensions.get_middleware = lambda: (Middleware(Guard, largest=largest, ready=ready, listed=listed),)
     make = uvicorn.config.create_ssl_context
 
     def watched(*args: Any, **kwargs: Any) -> ssl.SSLContext:

@@ -31,16 +31,23 @@ def make_app(serve: Serve) -> ServerApp:
     return app
 
 
-def run_rounds(grid: Grid, folder: RunFolder, watcher: Watcher, register: Register | None = None) -> list[str]:
+def run_rounds(
+    grid: Grid,
+    folder: RunFolder,
+    watcher: Watcher,
+    register: Register | None = None,
+    idle: Callable[[], None] = lambda: None,
+) -> list[str]:
     """Run what is not yet done of a folder's run; returns a line for each algorithm that diverged.
 
     register: is called with the keys of all vehicles whenever the station's list of them has changed.
+    idle:     is called now and then while a round has no upload yet, and may raise.
     """
     config, plan = folder.read_config(), load_fleet_plan(folder.path / "plan.npz")
     kit = folder.path / KIT
     listed = read_station(kit).vehicles
 
-    def roll_call() -> dict[int, Node]:
+    def roll_call() -> dict[int, Node | None]:
         nonlocal listed
         found = read_station(kit).vehicles
         if found != listed and register:
@@ -49,11 +56,12 @@ def run_rounds(grid: Grid, folder: RunFolder, watcher: Watcher, register: Regist
         listed = found
         known = {key.encode(): u for u, key in listed.items()}
         nodes = {known[node.public_key]: node for node in grid.get_nodes() if node.public_key in known}
-        return {u: Node(node.node_id, node.last_activated_at) for u, node in nodes.items()}
+        there = {u: Node(node.node_id, node.last_activated_at) for u, node in nodes.items()}
+        return {u: there.get(u) for u in listed}
 
     return execute(
         folder, config, load_data(config.data), plan, 1, watcher,
-        lambda vehicles: FlowerDriver(vehicles, config, grid, roll_call, watcher.say),
+        lambda vehicles: FlowerDriver(vehicles, config, grid, roll_call, watcher.say, idle),
     )  # fmt: skip
 
 

@@ -26,9 +26,9 @@ from flwr.superlink.grid import HttpGrid
 
 from skyfed import __version__
 from skyfed.drivers.flower.hurry import hurry
-from skyfed.drivers.flower.kits import StationKit, split_address
+from skyfed.drivers.flower.kits import LISTED, StationKit, split_address
 from skyfed.drivers.flower.tasks import beating, open_runtime, patient, take
-from skyfed.errors import SkyfedError
+from skyfed.errors import BadInputError, SkyfedError
 
 _START = 60.0  # seconds for a SuperLink to come up
 _APP = """[project]
@@ -141,13 +141,15 @@ class Station:
 def open_station(kit: StationKit, largest: float, log: Path) -> Iterator[Station]:
     """Start a SuperLink at the kit's port, and stop it in the end."""
     _, port = split_address(kit.address)
+    _need(port)
     home = kit.place / "flower"
     home.mkdir(exist_ok=True)
     ready = home.resolve() / "ready"
     ready.unlink(missing_ok=True)
     place = {name: str((kit.place / name).resolve()) for name in ("cert.pem", "key.pem", "ca.pem", "runtime.secret")}
     command = [
-        sys.executable, "-m", "skyfed.drivers.flower.link", str(largest), str(ready), str(os.getpid()),
+        sys.executable, "-m", "skyfed.drivers.flower.link", str(largest), str(ready),
+        str((kit.place / LISTED).resolve()), str(os.getpid()),
         "--host", "0.0.0.0", "--port", str(port), "--isolation", "process",
         "--superexec-auth-secret-file", place["runtime.secret"], "--enable-supernode-auth",
         "--ssl-certfile", place["cert.pem"], "--ssl-keyfile", place["key.pem"], "--ssl-ca-certfile", place["ca.pem"],
@@ -174,6 +176,16 @@ def end(process: subprocess.Popen[bytes], patience: float = 8.0) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
     process.wait()
+
+
+def _need(port: int) -> None:
+    """Raise BadInputError if somebody listens at a port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError as error:
+            raise BadInputError(f"port {port}: {error.strerror}; free it, or make keys for another --address") from None
 
 
 def free_port() -> int:
