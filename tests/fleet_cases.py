@@ -109,6 +109,10 @@ class Yard:
         """Start a vehicle."""
         return self._start(f"vehicle-{u}", "vehicle", str(self.place / f"vehicle-{u}"))
 
+    def closed(self) -> int:
+        """Return how many rounds the station has closed."""
+        return self.log.read_text(errors="replace").count(" bytes up, ") if self.log.exists() else 0
+
     def wait(self, words: str, seconds: float = 120) -> None:
         """Wait for words in the station's log."""
         until(lambda: says(self.log, words) or self.processes["station"].poll() is not None, seconds)
@@ -156,13 +160,35 @@ def children(process: subprocess.Popen[bytes], name: str) -> list[int]:
     return found
 
 
+def family(process: int) -> list[int]:
+    """Return the process ids of all descendants."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+    found, new = set(), {process}
+    while new:
+        new = {pid for pid, parent in parents.items() if parent in new}
+        found |= new
+    return sorted(found)
+
+
 class Rogue:
-    """A vehicle in this process that speaks Flower's fleet API and answers as `reply` says; None is no answer."""
+    """A vehicle in this process that speaks Flower's fleet API and answers as `reply` says; None is no answer.
+
+    It may send every answer twice; `again` counts what the station said to the second one.
+    """
 
     def __init__(
-        self, place: Path, reply: Callable[[Job, bytes, Message], Message | None], seconds: float = 120
+        self,
+        place: Path,
+        reply: Callable[[Job, bytes, Message], Message | None],
+        seconds: float = 120,
+        twice: bool = False,
     ) -> None:
-        self._kit, self._reply, self._seconds = read_vehicle(place), reply, seconds
+        self._kit, self._reply, self._seconds, self._twice = read_vehicle(place), reply, seconds, twice
+        self.again = 0
         self.done = threading.Event()
         self.problem: BaseException | None = None
         self._thread = threading.Thread(target=self._go, daemon=True)
@@ -209,6 +235,10 @@ class Rogue:
         answer = self._reply(*read_job(message), message)
         if answer is not None:
             deliver(answer, run, send, push)
+            if self._twice:
+                with contextlib.suppress(Exception):  # the station may refuse it
+                    deliver(answer, run, send, push)
+                self.again += 1
         return True
 
 

@@ -1,5 +1,6 @@
 """A fleet on Flower: the same bits as in one process, with real processes on this machine."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,9 @@ import pytest
 pytest.importorskip("flwr")
 
 from fleet_cases import RECIPES, SMALL, in_process, says, sets, start, weights
+from skyfed.cli import run_arguments
+from skyfed.drivers.flower.client_app import board
+from skyfed.drivers.flower.onboard import Onboard
 from skyfed.runs.folder import RunFolder
 
 
@@ -33,3 +37,22 @@ def test_a_fleet_leaves_the_folder_of_a_run(tried: Path) -> None:
     assert (tried / "report.html").exists()
     assert RunFolder.config_of(tried).vehicles == 2
     assert says(tried / "station.log", "2ceoafl round 1: 2 in, 0 left out")
+    assert run_arguments(["report", str(tried), "--out", str(tried / "again.html")]) == 0
+
+
+def test_a_vehicle_loads_its_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    monkeypatch.setattr(Onboard, "load", lambda *words: loaded.append(words) or object())
+    assert board(tmp_path, 0) is board(tmp_path, 0)
+    assert len(loaded) == 1
+
+
+def test_nothing_of_it_runs_on(tried: Path) -> None:
+    """What was started for the run has ended with it."""
+    here = str(tried.parent).encode()
+    left = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if here in path.read_bytes():
+                left.append(path)
+    assert not left
