@@ -2,14 +2,18 @@
 
 import contextlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
 
+from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
+
 from fleet_cases import RECIPES, SMALL, in_process, says, sets, start, weights
 from skyfed.cli import run_arguments
+from skyfed.drivers.flower import node
 from skyfed.drivers.flower.client_app import board
 from skyfed.drivers.flower.onboard import Onboard
 from skyfed.runs.folder import RunFolder
@@ -45,6 +49,37 @@ def test_a_vehicle_loads_its_data_once(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Onboard, "load", lambda *words: loaded.append(words) or object())
     assert board(tmp_path, 0) is board(tmp_path, 0)
     assert len(loaded) == 1
+
+
+def held(*keys: str) -> InMemoryNodeState:
+    state = InMemoryNodeState(None)
+    for key in keys:
+        metadata = SimpleNamespace(message_id=key, reply_to_message_id="")
+        state.store_message(SimpleNamespace(metadata=metadata))
+    return state
+
+
+def test_a_supernode_goes_on_once_its_own_message_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at a reply to a message that it had dropped, or all later replies would be one message late."""
+    state, sent = held("dropped", "present"), []
+
+    def push(state: InMemoryNodeState, **_: object) -> None:
+        sent.append(next(iter(state.msg_store)))
+        state.delete_messages(message_ids=[sent[-1]])
+
+    monkeypatch.setattr(node, "_PUSH", push)
+    node.push_until_answered(state=state)
+    assert sent == ["dropped", "present"]
+
+
+def test_a_supernode_forgets_what_it_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = held("dropped")
+    monkeypatch.setattr(node, "_PULL", lambda **_: 7)
+    assert node.pull_or_forget(state=state) == 7
+    assert list(state.msg_store) == ["dropped"]
+    monkeypatch.setattr(node, "_PULL", lambda **_: None)
+    assert node.pull_or_forget(state=state) is None
+    assert not state.msg_store
 
 
 def test_nothing_of_it_runs_on(tried: Path) -> None:

@@ -1,6 +1,10 @@
 """The SuperNode process: Flower's own, which ends with its parent and looks for messages as often as it is told.
 
 `python -m skyfed.drivers.flower.node PARENT POLL ARGS…`
+
+Flower's loop takes a message, sends whatever reply comes next, and goes on. A message that is dropped halfway because
+its run ended with the station gets a reply too, of an error, later: from then on every reply would be sent one message
+late. So dropped messages are forgotten, and the loop goes on once the reply to its message has been sent.
 """
 
 import sys
@@ -12,6 +16,8 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.cli import flower_supernode
 
 from skyfed.drivers.flower.hurry import hurry
+
+_PULL, _PUSH = start_client_internal._pull_and_store_message, start_client_internal._push_messages
 
 
 class _Clock:
@@ -28,11 +34,28 @@ class _Clock:
         return getattr(time, name)
 
 
+def pull_or_forget(*, state: Any, **rest: Any) -> int | None:
+    """Take a message as Flower does; where there is none, nothing is under way."""
+    found: int | None = _PULL(state=state, **rest)
+    if found is None:
+        state.delete_messages()
+    return found
+
+
+def push_until_answered(*, state: Any, **rest: Any) -> None:
+    """Send replies as Flower does, until no message is without one."""
+    _PUSH(state=state, **rest)
+    while any(not entry.message.metadata.reply_to_message_id for entry in list(state.msg_store.values())):
+        _PUSH(state=state, **rest)
+
+
 def main() -> None:
     """Serve until told to stop, or until the parent has gone."""
     parent, poll = int(sys.argv.pop(1)), float(sys.argv.pop(1))
     start_parent_process_monitor(parent)
     start_client_internal.time = _Clock(poll)
+    start_client_internal._pull_and_store_message = pull_or_forget
+    start_client_internal._push_messages = push_until_answered
     hurry()
     flower_supernode()
 

@@ -13,9 +13,16 @@ from pathlib import Path
 import httpx
 from flwr.app.user_config import UserConfig
 from flwr.cli.build import build_fab_from_files
-from flwr.common.constant import SubStatus
+from flwr.common.constant import Status, SubStatus
 from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto, user_config_to_proto
-from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartRunRequest, UnregisterNodeRequest
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+    UnregisterNodeRequest,
+)
 from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
 from flwr.serverapp import ServerApp
 from flwr.supercore.constant import NodeStatus, TaskType
@@ -87,6 +94,9 @@ class Station:
         settings: UserConfig = {"folder": str(folder)}
         fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
         with self._control() as control:
+            for run in control.ListRuns(ListRunsRequest()).run_dict.values():
+                if run.status.status != Status.FINISHED:  # of a station that was killed: vehicles would wait for it
+                    control.StopRun(StopRunRequest(run_id=run.run_id))
             control.StartRun(
                 StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(settings), federation="")
             )
