@@ -174,6 +174,13 @@ def family(process: int) -> list[int]:
     return sorted(found)
 
 
+def runs(process: int) -> bool:
+    """Tell whether a process is there; one that has ended may stay in the table if nobody waits for it."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
 class Rogue:
     """A vehicle in this process that speaks Flower's fleet API and answers as `reply` says; None is no answer.
 

@@ -16,7 +16,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import Message
 
-from fleet_cases import SMALL, Rogue, Yard, children, family, says, sets, start, until, weights
+from fleet_cases import SMALL, Rogue, Yard, children, family, runs, says, sets, start, until, weights
 from skyfed.cli import run_arguments
 from skyfed.drivers.flower.hurry import hurry
 from skyfed.drivers.flower.messages import Job, ReplyError, answer, refuse
@@ -117,8 +117,10 @@ def test_thirty_rounds_with_a_third_dropping_out_at_random(tmp_path):
         while yard.processes["station"].poll() is None:
             if yard.closed() > done:  # a new round: who is asleep in it cannot answer
                 done = yard.closed()
-                for craft in crafts:
-                    craft.send_signal(signal.SIGSTOP if coins.random() < 0.3 else signal.SIGCONT)
+                asleep = [bool(coins.random() < 0.3) for _ in crafts]
+                asleep[done % 3] &= not all(asleep)  # somebody is awake
+                for craft, sleeps in zip(crafts, asleep, strict=True):
+                    craft.send_signal(signal.SIGSTOP if sleeps else signal.SIGCONT)
             time.sleep(0.05)
         yard.end(1)
         missed = yard.same_as_absent(tmp_path)
@@ -172,7 +174,7 @@ def test_a_rehearsal_that_is_killed_leaves_nothing_running(tmp_path):
     assert len(ours) >= 5  # a SuperLink, and two vehicles with a SuperNode each
     craft.kill()
     craft.wait()
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ours), 30)
+    until(lambda: not any(map(runs, ours)), 30)
 
 
 def test_a_rehearsal_whose_vehicle_ends_says_so(tmp_path):

@@ -215,12 +215,15 @@ def _opened(answer: tuple[bool, bytes]) -> bytes:
     raise getattr(errors, kind, errors.SkyfedError)(message)
 
 
-def end_with(parent: int) -> None:
-    """End this process, in the middle of a job too, once its parent has gone."""
+def end_with(parent: int, grace: float = 0.0) -> None:
+    """End this process, in the middle of a job too, once its parent has gone; asked first where there is grace."""
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.5)
+        if grace:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(grace)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn.config
-from flwr.supercore.app_utils import start_parent_process_monitor
 from flwr.superlink import extensions
 from flwr.superlink.cli.flower_superlink import flower_superlink
 from starlette.middleware import Middleware
 
 from skyfed.drivers.flower.guard import Guard, Handshake
+from skyfed.workers import end_with
 
 
 def main() -> None:
     """Serve until told to stop, or until the parent has gone."""
     largest, ready, listed, parent = float(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
     sys.argv[1:5] = []
-    start_parent_process_monitor(parent)
+    end_with(parent, grace=5.0)  # Flower's own watch interrupts, which what runs in the background does not hear
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logging.getLogger("skyfed").addHandler(handler)

@@ -11,11 +11,11 @@ import sys
 import time
 from typing import Any
 
-from flwr.supercore.app_utils import start_parent_process_monitor
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli import flower_supernode
 
 from skyfed.drivers.flower.hurry import hurry
+from skyfed.workers import end_with
 
 _PULL, _PUSH = start_client_internal._pull_and_store_message, start_client_internal._push_messages
 
@@ -52,7 +52,7 @@ def push_until_answered(*, state: Any, **rest: Any) -> None:
 def main() -> None:
     """Serve until told to stop, or until the parent has gone."""
     parent, poll = int(sys.argv.pop(1)), float(sys.argv.pop(1))
-    start_parent_process_monitor(parent)
+    end_with(parent, grace=5.0)  # Flower's own watch interrupts, which what runs in the background does not hear
     start_client_internal.time = _Clock(poll)
     start_client_internal._pull_and_store_message = pull_or_forget
     start_client_internal._push_messages = push_until_answered
