@@ -18,7 +18,7 @@ OPTIONAL = {
     "pyscipopt": "scip", "mlflow": "track", "tensorboard": "track", "wandb": "track", "optuna": "tune",
     "pfl": None,  # a peer to measure against; its Python is named by the user
 }  # fmt: skip
-KNOW_THEM = re.compile(r"bench/peers/|bench/link\.py|drivers/flower/|flight/scip\.py|track/|drivers/search\.py")
+KNOW_THEM = re.compile(r"bench/peers/|drivers/flower/|flight/scip\.py|track/|drivers/search\.py")
 
 
 @pytest.fixture(scope="module")

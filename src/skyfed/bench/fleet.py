@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from skyfed.bench.link import cpu_seconds, find_link, measure_looks, resident
 from skyfed.bench.row import Row
+from skyfed.drivers.flower.looks import cpu_seconds, find_link, measure_looks, resident
 from skyfed.errors import SkyfedError
 from skyfed.runs.store import Table
 
