@@ -43,7 +43,7 @@ docs: $(VENV)/.ready  ## the docs as a site in build/site; warnings are errors, 
 bench-planner: $(VENV)/.ready  ## the planner's figures, all seeds (about 5 minutes)
 	$(BIN)/skyfed bench planner
 
-fleet-test: $(VENV)/.ready  ## stations and vehicles that are killed, strangers, three hosts (about a quarter of an hour)
+fleet-test: $(VENV)/.ready  ## stations and vehicles that are killed, strangers, three hosts (about ten minutes)
 	$(BIN)/pytest -m fleet
 
 fuzz: $(VENV)/.ready  ## half a million damaged messages (about three minutes)
