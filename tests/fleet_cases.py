@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -29,6 +28,7 @@ from flwr.supernode.fleet_http_connection import http_request_response
 from skyfed.cli import run_arguments
 from skyfed.drivers.flower.kits import read_vehicle
 from skyfed.drivers.flower.messages import Job, read_job
+from skyfed.drivers.flower.station import free_port
 from skyfed.runs.checkpoint import unpack_model
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Table
@@ -139,13 +139,6 @@ class Yard:
     def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
         self.processes[name] = start(*words, log=self.place / f"{name}.out")
         return self.processes[name]
-
-
-def free_port() -> int:
-    """Return a port that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def children(process: subprocess.Popen[bytes], name: str) -> list[int]:

@@ -6,7 +6,7 @@ and trimming, and the outcome is weighted by the share of vehicles that kept it,
 In one round honest uploads are nearly uncorrelated, but over rounds it shows who points the same way: cosines of each
 two vehicles' signs are summed up, every sum divided by what it would be by chance, and the leading eigenvector of that
 matrix has one sign for those who pull together and the other for those who pull against them. Signs, because a few
-large entries, in which gradients are noise, rule the cosines of the values.
+large entries would rule the cosines of the values.
 """
 
 import base64

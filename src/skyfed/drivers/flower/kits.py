@@ -92,8 +92,7 @@ def write_vehicles(kit: StationKit) -> None:
     """Write the list of keys that a station knows."""
     public = {str(u): kit.vehicles[u] for u in sorted(kit.vehicles)}
     tree = {"address": kit.address, "rehearsal": kit.rehearsal, "vehicles": public}
-    station = kit.place
-    write_whole(station / LISTED, json.dumps(tree, indent=2).encode())
+    write_whole(kit.place / LISTED, json.dumps(tree, indent=2).encode())
 
 
 def read_station(place: Path) -> StationKit:
