@@ -1,8 +1,11 @@
 """Reading the gathered results: who stood where, and a table of it."""
 
+from collections.abc import Iterable
+
 from skyfed.runs.store import Row
 
 PAPER = {"sgd": 51.5, "afl": 48.7, "afl-prune": 48.4, "afl-quant": 48.2, "2ceoafl": 47.5}  # %, after 100 rounds
+OPEN = "Not measured yet."
 
 
 def courses_of(rounds: list[Row], variant: str, algorithm: str, seed: int | None = None) -> list[Row]:
@@ -19,7 +22,7 @@ def courses_of(rounds: list[Row], variant: str, algorithm: str, seed: int | None
 def last(rounds: list[Row], variant: str, algorithm: str, key: str, at: int | None = None) -> list[float]:
     """Return the value (%) of every seed that was tested in the last round that any was, or the last up to a round."""
     ends: list[Row] = []
-    for seed in sorted({row["seed"] for row in rounds if row["variant"] == variant}):
+    for seed in seeds_of(rounds, variant):
         ends += [row for row in courses_of(rounds, variant, algorithm, seed) if at is None or row["round"] <= at][-1:]
     reached = max((row["round"] for row in ends), default=0)
     return [100 * row[key] for row in ends if row["round"] == reached]
@@ -31,8 +34,24 @@ def grid(head: str, rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [names, ["---"] * len(names), *rows])
 
 
-def an_upload(uplink: list[Row], variant: str, algorithm: str, key: str) -> float | None:
-    """Return the mean over a variant's uploads of all seeds, raw and quantised; None without any."""
+def seeds_of(rows: list[Row], variant: str) -> list[int]:
+    """Return the seeds that a variant was run with."""
+    return sorted({row["seed"] for row in rows if row["variant"] == variant})
+
+
+def an_upload(
+    uplink: list[Row], variant: str, algorithm: str, key: str, seeds: list[int] | None = None
+) -> float | None:
+    """Return the mean over a variant's uploads, raw and quantised, of all seeds or of some; None without any."""
     some = [row for row in uplink if (row["variant"], row["algorithm"]) == (variant, algorithm)]
+    some = [row for row in some if seeds is None or row["seed"] in seeds]
     count = sum(row["uploads"] for row in some)
     return float(sum(row["uploads"] * row[key] for row in some) / count) if count else None
+
+
+def whole_seeds(uplink: list[Row], variant: str, algorithms: Iterable[str]) -> list[int]:
+    """Return the seeds in which every one of some algorithms has uploaded: only these compare seconds fairly."""
+    found = [
+        {row["seed"] for row in uplink if (row["variant"], row["algorithm"]) == (variant, name)} for name in algorithms
+    ]
+    return sorted(set.intersection(*found)) if found else []

@@ -5,12 +5,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import numpy as np
-
 from skyfed.algorithms import RECIPES, find_recipe
-from skyfed.report.reproduction.answers import answers, claims
+from skyfed.report.reproduction.accuracy import LATE, factors, steadiness
+from skyfed.report.reproduction.answers import answers
+from skyfed.report.reproduction.claims import claims
 from skyfed.report.reproduction.collect import MAIN
-from skyfed.report.reproduction.reading import PAPER, an_upload, courses_of, grid, last
+from skyfed.report.reproduction.reading import OPEN, PAPER, an_upload, courses_of, grid, last, seeds_of, whole_seeds
 from skyfed.report.tables import spread
 from skyfed.runs.store import Row, read_parquet
 
@@ -55,17 +55,15 @@ def _accuracies(rounds: list[Row]) -> str:
 
 
 def _late(rounds: list[Row], name: str) -> list[float]:
-    """Return the mean accuracy (%) of every seed in its last ten tests: single tests vary by a point."""
-    seeds = sorted({row["seed"] for row in rounds if row["variant"] == MAIN})
-    courses = [courses_of(rounds, MAIN, name, seed)[-10:] for seed in seeds]
+    """Return the mean accuracy (%) of every seed in its last ten tests."""
+    seeds = seeds_of(rounds, MAIN)
+    courses = [courses_of(rounds, MAIN, name, seed)[-LATE:] for seed in seeds]
     return [100 * mean(row["accuracy"] for row in course) for course in courses if course]
 
 
 def _factors(rounds: list[Row]) -> str:
     rows = []
-    for variant in dict.fromkeys(row["variant"] for row in rounds):
-        if variant == MAIN or variant.startswith("planner"):
-            continue
+    for variant in factors(rounds):
         for name in RECIPES:
             course = courses_of(rounds, variant, name)
             if not course:
@@ -78,35 +76,37 @@ def _factors(rounds: list[Row]) -> str:
 
 
 def _planners(rounds: list[Row], flights: list[Row]) -> str:
+    names = {MAIN: "sca (as `paper`)", "decay 50 m": "sca, 50 m"}
     rows = []
     for one in flights:
-        if one["variant"] not in (MAIN,) and not one["variant"].startswith("planner"):
-            continue
+        name = names.get(one["variant"], one["variant"].removeprefix("planner "))
         course = courses_of(rounds, one["variant"], "afl", one["seed"])
-        if course and (one["variant"] != MAIN or one["seed"] == 0):
-            name = "sca (as `paper`)" if one["variant"] == MAIN else one["variant"].removeprefix("planner ")
-            end = course[-1]
-            peak = "–" if one["peak"] is None else f"{100 * one['peak']:.0f}"
-            rank = "–" if one["rank"] is None else f"{one['rank']:.1f}"
-            figures = [f"{one['visits']:.0f}", peak, rank, f"{end['train_size']:,}", f"{100 * end['accuracy']:.1f}"]
-            rows.append([name, *figures, str(end["round"] + 1)])
+        if not course or one["seed"] or name == one["variant"]:
+            continue
+        end = course[-1]
+        peak = "–" if one["peak"] is None else f"{100 * one['peak']:.0f}"
+        rank = "–" if one["rank"] is None else f"{one['rank']:.1f}"
+        tested = [f"{100 * end[key]:.1f}" for key in ("accuracy", "accuracy_full")]
+        rows.append(
+            [name, f"{one['visits']:.0f}", peak, rank, f"{end['train_size']:,}", *tested, str(end["round"] + 1)]
+        )
     return grid(
         "planner|visits a vehicle|psi at a visit: rounds of its class with no more (%)|rank among classes then|"
-        "pictures in the end|AFL (%)|rounds",
+        "pictures in the end|AFL (%)|on all 10,000 pictures (%)|rounds",
         rows,
     )
 
 
 def _uploaded(uplink: list[Row]) -> str:
+    names = [name for name in RECIPES if an_upload(uplink, MAIN, name, "wire_bytes") is not None]
+    seeds = whole_seeds(uplink, MAIN, names)
     rows = []
-    for name in RECIPES:
+    for name in names:
         keys = ("paper_bits", "wire_bytes", "modelled_seconds", "measured_cpu_seconds")
-        means = [an_upload(uplink, MAIN, name, key) for key in keys]
-        if None not in means:
-            bits, sent, law, cpu = (value or 0.0 for value in means)
-            ratio = 8 * sent / bits if bits else float("nan")
-            figures = [f"{bits / 8e6:.1f}", f"{sent / 1e6:.2f}", f"{ratio:.2f}", f"{law:.2f}", f"{cpu:.2f}"]
-            rows.append([find_recipe(name).title, *figures])
+        bits, sent, law, cpu = (an_upload(uplink, MAIN, name, key, seeds) or 0.0 for key in keys)
+        ratio = 8 * sent / bits if bits else float("nan")
+        figures = [f"{bits / 8e6:.1f}", f"{sent / 1e6:.2f}", f"{ratio:.2f}", f"{law:.2f}", f"{cpu:.2f}"]
+        rows.append([find_recipe(name).title, *figures])
     return grid(
         "algorithm|paper's formula (MB an upload)|measured (MB)|ratio|paper's law (local rounds)|measured (CPU s)",
         rows,
@@ -114,18 +114,12 @@ def _uploaded(uplink: list[Row]) -> str:
 
 
 def _steadiness(rounds: list[Row]) -> str:
-    rows = []
-    for name in RECIPES:
-        jumps, ends = [], []
-        for seed in sorted({row["seed"] for row in rounds if row["variant"] == MAIN}):
-            course = [100 * row["accuracy"] for row in courses_of(rounds, MAIN, name, seed)]
-            late = course[len(course) // 2 :]
-            if len(late) > 2:
-                jumps.append(float(np.abs(np.diff(late)).mean()))
-                ends.append(float(np.std(late)))
-        if jumps:
-            rows.append([find_recipe(name).title, spread(jumps), spread(ends)])
-    return grid("algorithm|mean change between tests, second half (points)|standard deviation there (points)", rows)
+    rows = [
+        [find_recipe(name).title, spread(moved), spread(steadiness(rounds, name, "accuracy_full"))]
+        for name in RECIPES
+        if (moved := steadiness(rounds, name, "accuracy"))
+    ]
+    return grid("algorithm|on the test set so far (points)|on all 10,000 pictures (points)", rows)
 
 
 def _rates(rates: list[Row]) -> str:
@@ -134,7 +128,7 @@ def _rates(rates: list[Row]) -> str:
     for rate in dict.fromkeys(row["rate"] for row in rates):
         values = {row["term"]: row["value"] for row in rates if row["rate"] == rate}
         rows.append([f"{rate:.2g}", *(f"{values[term]:.3g}" for term in terms)])
-    return grid("|".join(["both learning rates", *terms]), rows) if rows else "Not measured yet."
+    return grid("|".join(["both learning rates", *terms]), rows) if rows else OPEN
 
 
 def _machines(machines: dict[str, Any]) -> str:

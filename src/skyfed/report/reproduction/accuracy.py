@@ -1,0 +1,172 @@
+"""What the results say of accuracy, in sentences: how far from the paper, in which order, and what moves it."""
+
+from itertools import pairwise
+from statistics import mean, stdev
+
+from skyfed.algorithms import find_recipe
+from skyfed.report.reproduction.collect import MAIN
+from skyfed.report.reproduction.reading import OPEN, PAPER, courses_of, last, seeds_of
+from skyfed.runs.store import Row
+
+_SURE = 0.975  # quantile beyond which a difference is said to be more than spread, on either side
+_HOW = "mean of the last ten tests, same seeds paired, Student's t at 95 %"
+LATE = 10  # tests in the end whose mean stands for a run: single ones vary by a point
+
+
+def title(name: str) -> str:
+    """Return what an algorithm is called in tables."""
+    return find_recipe(name).title
+
+
+def near(rounds: list[Row]) -> str:
+    """Say which accuracies come out within a point of the paper's, in which reading, and how sure a test is."""
+    off = {name: mean(found) - PAPER[name] for name in PAPER if (found := last(rounds, MAIN, name, "accuracy"))}
+    if not off:
+        return OPEN
+    inside = [title(name) for name, far in off.items() if abs(far) <= 1]
+    said = f"With preset `{MAIN}`: {', '.join(inside) or 'none'}."
+    beyond = {name: far for name, far in off.items() if abs(far) > 1}
+    if not beyond:
+        return said
+    full = {name: mean(last(rounds, MAIN, name, "accuracy_full")) - PAPER[name] for name in beyond}
+    said += f" Not: {', '.join(f'{title(name)} ({far:+.1f} points)' for name, far in beyond.items())}."
+    size = max(row["test_size"] for row in courses_of(rounds, MAIN, next(iter(beyond))))
+    if size:
+        said += (
+            f" A test set gathered as in the paper has {size:,} pictures in the end, so that a test is off by "
+            f"{_test_error(50.0, size):.1f} points by chance alone (one standard error, common to the algorithms of a "
+            "run), the paper's as ours. On all 10,000 pictures: "
+            f"{', '.join(f'{title(name)} {far:+.1f}' for name, far in full.items())}."
+        )
+    others = [other for name in beyond if (other := _readings(rounds, name))]
+    return said + (f" Within a point in another reading: {'; '.join(others)}." if others else "")
+
+
+def _test_error(accuracy: float, pictures: int) -> float:
+    """Return the standard error (points) of an accuracy (%) on so many pictures."""
+    return float((accuracy * (100 - accuracy) / pictures) ** 0.5)
+
+
+def _readings(rounds: list[Row], name: str) -> str:
+    """Return the variants in which an algorithm ends within a point of the paper's accuracy after as many rounds."""
+    end = max(row["round"] for row in courses_of(rounds, MAIN, name))
+    found = []
+    for variant in factors(rounds):
+        course = courses_of(rounds, variant, name)
+        if course and course[-1]["round"] >= end and abs(100 * course[-1]["accuracy"] - PAPER[name]) <= 1:
+            found.append(f"`{variant}` {100 * course[-1]['accuracy']:.1f} %")
+    return f"{title(name)} with {', '.join(found)}" if found else ""
+
+
+def factors(rounds: list[Row]) -> list[str]:
+    """Return the variants that change one factor of the main one, other than the planner."""
+    names = dict.fromkeys(row["variant"] for row in rounds)
+    return [name for name in names if name != MAIN and not name.startswith("planner")]
+
+
+def paired(rounds: list[Row], one: str, other: str) -> list[float]:
+    """Return one's less the other's mean accuracy (points) in the last ten rounds both were tested in, by seed."""
+    found = []
+    for seed in seeds_of(rounds, MAIN):
+        courses = [
+            {row["round"]: row["accuracy"] for row in courses_of(rounds, MAIN, name, seed)} for name in (one, other)
+        ]
+        both = sorted(courses[0].keys() & courses[1].keys())[-LATE:]
+        if both:
+            found.append(100 * mean(courses[0][t] - courses[1][t] for t in both))
+    return found
+
+
+def judged(apart: list[float]) -> str:
+    """Return a mean difference, and whether it is more than chance between seeds (Student's t, 95 %)."""
+    if len(apart) < 2:
+        return f"{mean(apart):+.1f} points (one seed)"
+    from scipy.stats import t as student
+
+    error = stdev(apart) / len(apart) ** 0.5
+    sure = abs(mean(apart)) > student.ppf(_SURE, len(apart) - 1) * error
+    return f"{mean(apart):+.1f} ± {stdev(apart):.1f} points, {'more than' if sure else 'within'} the spread"
+
+
+def order(rounds: list[Row]) -> str:
+    """Say by how much every algorithm is ahead of the next one of the paper's order."""
+    parts = [
+        f"{title(one)} over {title(other)} {judged(apart)}"
+        for one, other in pairwise(PAPER)
+        if (apart := paired(rounds, one, other))
+    ]
+    return "; ".join(parts) + f" ({_HOW})." if parts else OPEN
+
+
+def costs(rounds: list[Row]) -> str:
+    """Say what pruning, quantising and both cost against AFL."""
+    parts = [
+        f"{what} {judged(apart)}"
+        for what, name in (("pruning", "afl-prune"), ("quantising", "afl-quant"), ("both", "2ceoafl"))
+        if (apart := paired(rounds, name, "afl"))
+    ]
+    return f"Against AFL: {'; '.join(parts)} ({_HOW})." if parts else OPEN
+
+
+def planning(rounds: list[Row]) -> str:
+    """Say what planning, and placing for sensing, bring to AFL, measured on all pictures."""
+    asked = [
+        ("exact plans over hovering", "planner exact", "planner hover"),
+        ("over random flights", "planner exact", "planner random"),
+        ("over Algorithm 1", "planner exact", MAIN),
+        ("exact plans placed for sensing over positions as they come", "planner exact, placed", "planner exact"),
+        ("where sensing reaches 50 m, exact plans over hovering", "planner exact, 50 m", "planner hover, 50 m"),
+    ]
+    known = [
+        (what, ends[0] - ends[1])
+        for what, *pair in asked
+        if len(ends := [_ended(rounds, variant, "afl") for variant in pair if courses_of(rounds, variant, "afl")]) == 2
+    ]
+    if not known:
+        return OPEN
+    parts = "; ".join(f"{what} {far:+.1f} points" for what, far in known)
+    chance = last(rounds, MAIN, "afl", "accuracy_full")
+    unsure = f"; two runs with different seeds are apart by {2**0.5 * stdev(chance):.1f}" if len(chance) > 1 else ""
+    return f"AFL on all 10,000 pictures, one seed: {parts}{unsure}."
+
+
+def _ended(rounds: list[Row], variant: str, algorithm: str) -> float:
+    """Return the accuracy (%) on all pictures of the first seed in the end."""
+    return 100 * float(courses_of(rounds, variant, algorithm, 0)[-1]["accuracy_full"])
+
+
+def steadiness(rounds: list[Row], name: str, key: str) -> list[float]:
+    """Return the mean change (points) from one test to the next in the second half, of every seed with enough tests."""
+    found = []
+    for seed in seeds_of(rounds, MAIN):
+        course = [100 * row[key] for row in courses_of(rounds, MAIN, name, seed)]
+        late = course[len(course) // 2 :]
+        if len(late) > 2:
+            found.append(mean(abs(after - before) for before, after in pairwise(late)))
+    return found
+
+
+def fluctuations(rounds: list[Row]) -> str:
+    """Say how much accuracy moves between tests, on data that shift and on data that do not."""
+    parts = [
+        f"{title(name)} {mean(moving):.1f} and {mean(steadiness(rounds, name, 'accuracy_full')):.1f}"
+        for name in PAPER
+        if (moving := steadiness(rounds, name, "accuracy"))
+    ]
+    if not parts:
+        return OPEN
+    return (
+        "Mean change in points from one round to the next in the second half, on the test set so far, which shifts, "
+        f"and on all 10,000 pictures, which do not: {', '.join(parts)}."
+    )
+
+
+def stem(rounds: list[Row]) -> str:
+    """Say what AFL does on the stem without dead weights."""
+    course = courses_of(rounds, "cifar stem", "afl")
+    if not course:
+        return ""
+    end = course[-1]["round"]
+    base = last([row for row in rounds if row["seed"] == 0], MAIN, "afl", "accuracy", end)
+    beside = f", `{MAIN}` {base[0]:.1f} % then" if base else ""
+    return f" On the cifar stem AFL stands at {100 * course[-1]['accuracy']:.1f} % after {end + 1} rounds{beside}."
