@@ -121,7 +121,7 @@ def test_questions_are_answered_from_the_results(results):
 def test_one_seed_is_no_spread(tmp_path):
     made(tmp_path / "runs", MAIN, 0, {"afl": [0.5], "afl-prune": [0.48], "afl-quant": [0.5], "2ceoafl": [0.4]})
     collect(tmp_path / "runs", tmp_path / "out")
-    assert "pruning -2.0 points (one seed); quantising +0.0" in line(tmp_path / "out", "What does each")
+    assert "pruning -2.0 points (one seed) (paper -0.3); quantising +0.0" in line(tmp_path / "out", "What does each")
     assert line(tmp_path / "out", "Is AFL-Quant the lightest").count("2.60 MB") == 4
 
 
@@ -142,7 +142,7 @@ def test_readings_within_a_point_are_named_beside_the_size_of_a_test(tmp_path):
     assert "`paper`: AFL. Not: SGD (+3.5 points)." in found
     assert "has 2,500 pictures" in found
     assert "off by 1.0 points" in found
-    assert "On all 10,000 pictures: SGD +2.5." in found
+    assert "of the difference: SGD +2.5. On all 10,000 pictures ours are: SGD +2.5 points." in found
     assert found.endswith("another reading: SGD with `genie 25 steps` 52.0 %.")
 
 
