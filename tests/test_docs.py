@@ -40,6 +40,14 @@ def test_the_reproduction_is_what_its_results_give() -> None:
     assert page == fill(page, tables(ROOT / "results/reproduction"))
 
 
+def test_the_readme_has_the_accuracies_of_the_reproduction() -> None:
+    rows = table_after("docs/reproduction.md", "<!-- table accuracies -->")
+    readme = (ROOT / "README.md").read_text()
+    for column in (1, 2):
+        assert ", ".join(f"{row[0]} {row[column]}" for row in rows) + " %" in readme
+    assert {row[7] for row in rows} == {"3"}
+
+
 def recorded(bench: str, row: str, also: str | None = None) -> str:
     """Return a figure of a recorded bench as pages write it."""
     rows = json.loads((ROOT / f"results/bench-{bench}.json").read_text())
