@@ -15,6 +15,8 @@ os.environ.pop("CI", None)  # what is shown depends on it, and tests of that set
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a job in the background; programs under test inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # and below nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
