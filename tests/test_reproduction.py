@@ -122,6 +122,7 @@ def test_one_seed_is_no_spread(tmp_path):
     made(tmp_path / "runs", MAIN, 0, {"afl": [0.5], "afl-prune": [0.48], "afl-quant": [0.5], "2ceoafl": [0.4]})
     collect(tmp_path / "runs", tmp_path / "out")
     assert "pruning -2.0 points (one seed) (paper -0.3); quantising +0.0" in line(tmp_path / "out", "What does each")
+    assert "measured bytes of an upload are 0.0 % above" in line(tmp_path / "out", "What does 2CEOAFL save")
     assert line(tmp_path / "out", "Is AFL-Quant the lightest").count("2.60 MB") == 4
 
 

@@ -60,8 +60,8 @@ def _change(uplink: list[Row], variant: str, key: str) -> str:
         base = an_upload(uplink, MAIN, "afl", key, [seed])
         if own is not None and base:
             apart.append(100 * (own / base - 1))
-    size = spread([abs(value) for value in apart] if len({value < 0 for value in apart}) == 1 else apart)
-    return f"{size} % {'below' if mean(apart) < 0 else 'above'}"
+    side = -1 if mean(apart) < 0 else 1
+    return f"{spread(apart, side)} % {'below' if side < 0 else 'above'}"
 
 
 def _lightest(uplink: list[Row]) -> str:
