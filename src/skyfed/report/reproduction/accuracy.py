@@ -19,38 +19,22 @@ def title(name: str) -> str:
 
 
 def near(rounds: list[Row]) -> str:
-    """Say which accuracies come out within a point of the paper's, in which reading, and how sure a test is."""
-    off = {name: mean(found) - PAPER[name] for name in PAPER if (found := last(rounds, MAIN, name, "accuracy"))}
-    if not off:
+    """Say which accuracies come out within a point of the paper's, and in which reading."""
+    known = [name for name in PAPER if last(rounds, MAIN, name, "accuracy")]
+    if not known:
         return OPEN
-    inside = [title(name) for name, far in off.items() if abs(far) <= 1]
-    said = f"With preset `{MAIN}`: {', '.join(inside) or 'none'}."
-    beyond = {name: far for name, far in off.items() if abs(far) > 1}
-    if not beyond:
-        return said
-    said += f" Not: {', '.join(f'{title(name)} ({far:+.1f} points)' for name, far in beyond.items())}."
-    others = [other for name in beyond if (other := _readings(rounds, name))]
-    other = f" Within a point in another reading: {'; '.join(others)}." if others else ""
-    return said + _chance(rounds, beyond) + other
+    off = beyond(rounds)
+    said = f"With preset `{MAIN}`: {', '.join(title(name) for name in known if name not in off) or 'none'}."
+    if off:
+        said += f" Not: {', '.join(f'{title(name)} ({far:+.1f} points)' for name, far in off.items())}, see below."
+    others = [other for name in off if (other := _readings(rounds, name))]
+    return said + (f" Within a point in another reading: {'; '.join(others)}." if others else "")
 
 
-def _chance(rounds: list[Row], off: dict[str, float]) -> str:
-    """Say how much of some differences from the paper (points) may be chance."""
-    size = max(row["test_size"] for row in courses_of(rounds, MAIN, next(iter(off))))
-    full = {name: last(rounds, MAIN, name, "accuracy_full") for name in off}
-    error = {name: _test_error(PAPER[name], size) * (1 + 1 / len(full[name])) ** 0.5 for name in off}
-    far = ", ".join(f"{title(name)} {off[name] / error[name]:+.1f}" for name in off)
-    surer = ", ".join(f"{title(name)} {mean(full[name]) - PAPER[name]:+.1f} points" for name in off)
-    return (
-        f" A test set gathered as in the paper has {size:,} pictures in the end: one such test is off by "
-        f"{_test_error(50.0, size):.1f} points by chance alone (a standard error, common to the algorithms of a run), "
-        f"the paper's as ours. In standard errors of the difference: {far}. On all 10,000 pictures ours are: {surer}."
-    )
-
-
-def _test_error(accuracy: float, pictures: int) -> float:
-    """Return the standard error (points) of an accuracy (%) on so many pictures."""
-    return float((accuracy * (100 - accuracy) / pictures) ** 0.5)
+def beyond(rounds: list[Row]) -> dict[str, float]:
+    """Return by how many points an algorithm ends away from the paper's accuracy, of those more than a point away."""
+    off = {name: mean(found) - PAPER[name] for name in PAPER if (found := last(rounds, MAIN, name, "accuracy"))}
+    return {name: far for name, far in off.items() if abs(far) > 1}
 
 
 def _readings(rounds: list[Row], name: str) -> str:

@@ -10,6 +10,7 @@ from skyfed.report.reproduction.accuracy import LATE, factors, steadiness
 from skyfed.report.reproduction.answers import answers
 from skyfed.report.reproduction.claims import claims
 from skyfed.report.reproduction.collect import MAIN
+from skyfed.report.reproduction.differences import differences
 from skyfed.report.reproduction.reading import OPEN, PAPER, an_upload, courses_of, grid, last, seeds_of, whole_seeds
 from skyfed.report.tables import spread
 from skyfed.runs.store import Row, read_parquet
@@ -25,6 +26,7 @@ def tables(results: Path) -> dict[str, str]:
     return {
         "answers": answers(rounds, uplink, flights, rates, machines),
         "claims": claims(rounds),
+        "differences": differences(rounds),
         "accuracies": _accuracies(rounds),
         "factors": _factors(rounds),
         "planners": _planners(rounds, flights),
