@@ -30,7 +30,7 @@ def made(
             rows = [
                 dict.fromkeys(ROUNDS, 0)
                 | {"round": t, "accuracy": x, "accuracy_full": x - 0.01, "train_size": 10 * t, "test_size": 2500}
-                | {"accuracy_class": None}
+                | {"accuracy_class": None, "seconds": 360}
                 for t, x in enumerate(course)
             ]
             Table(where, "rounds").append(rows)
@@ -95,6 +95,11 @@ def test_steadiness_is_of_the_second_half(results, tmp_path):
     collect(tmp_path / "long", tmp_path / "out")
     assert cells(tables(tmp_path / "out")["steadiness"], "AFL") == ["AFL", "2.5", "2.5"]
     assert "AFL 2.5 and 2.5." in line(tmp_path / "out", "Are fluctuations")
+
+
+def test_hours_are_of_all_rounds(results):
+    (*_, found) = tables(results)["machines"].splitlines()
+    assert found.endswith("| 2.2 |")  # 22 rounds of a tenth of an hour
 
 
 def test_visits_at_the_peak():

@@ -33,7 +33,7 @@ def tables(results: Path) -> dict[str, str]:
         "uploads": _uploaded(uplink),
         "steadiness": _steadiness(rounds),
         "rates": _rates(rates),
-        "machines": _machines(machines),
+        "machines": _machines(machines, rounds),
     }
 
 
@@ -133,11 +133,21 @@ def _rates(rates: list[Row]) -> str:
     return grid("|".join(["both learning rates", *terms]), rows) if rows else OPEN
 
 
-def _machines(machines: dict[str, Any]) -> str:
+def _machines(machines: dict[str, Any], rounds: list[Row]) -> str:
     groups: dict[str, list[str]] = {}
     for run, known in machines.items():
         names = [f"skyfed {known.get('skyfed')}", f"Python {known.get('python')}"]
         names += [f"{name} {version}" for name, version in known.get("packages", {}).items()]
         what = f"{known.get('cpu')}, {known.get('cores')} cores | {', '.join(names)}"
         groups.setdefault(what, []).append(run)
-    return grid("machine|versions|runs", [[*what.split(" | "), ", ".join(runs)] for what, runs in groups.items()])
+    spent: dict[str, float] = {}
+    for row in rounds:
+        run = f"{row['variant']} seed-{row['seed']}"
+        spent[run] = spent.get(run, 0.0) + row["seconds"] / 3600
+    return grid(
+        "machine|versions|runs|hours of rounds",
+        [
+            [*what.split(" | "), ", ".join(runs), f"{sum(spent.get(run, 0.0) for run in runs):.1f}"]
+            for what, runs in groups.items()
+        ],
+    )
