@@ -176,7 +176,8 @@ def test_seconds_are_compared_within_a_seed(tmp_path):
         made(tmp_path / "runs", MAIN, seed, {"afl": [0.5]}, cpu=base)
         made(tmp_path / "more", MAIN, seed, {"2ceoafl": [0.4]}, cpu=1.25 * base)
     made(tmp_path / "more", MAIN, 2, {"2ceoafl": [0.4]}, cpu=99.0)
-    made(tmp_path / "more", "channels cut out", 0, {"2ceoafl": [0.4]}, cpu=0.75)
+    made(tmp_path / "runs", "channels cut out", 0, {"afl": [0.5]}, cpu=4.0)  # another engine than the main seed 0
+    made(tmp_path / "more", "channels cut out", 0, {"2ceoafl": [0.4]}, cpu=3.0)
     for place, name in (("runs", "one"), ("more", "two")):
         collect(tmp_path / place, tmp_path / name)
     both = [row for name in ("one", "two") for row in read_parquet(tmp_path / name / "uplink.parquet")]
@@ -185,6 +186,20 @@ def test_seconds_are_compared_within_a_seed(tmp_path):
     assert "CPU seconds of a vehicle-round 25.0 ± 0.0 % above" in found
     assert "(`channels cut out`) bytes are 0.0 % above, CPU seconds 25.0 % below" in found
     assert cells(tables(tmp_path / "two")["uploads"], "AFL")[5] == "5.50"
+
+
+def test_what_is_left_of_the_pruning_error(results):
+    values = {"pruning": (1.0, 0.5), "dissimilarity": (2.0, 0.02)}
+    rows = [
+        {"variant": "theory", "seed": 0, "algorithm": "2ceoafl", "rate": rate, "term": term, "value": pair[k]}
+        for term, pair in values.items()
+        for k, rate in enumerate((1e-3, 1e-5))
+    ]
+    write_parquet(results / "rates.parquet", rows)
+    said = (
+        "No: with rates 100 times smaller the bound's pruning term goes to 0.5 of what it was, dissimilarity to 0.01."
+    )
+    assert said in line(results, "Does the pruning error")
 
 
 def test_planners_are_compared_on_all_pictures(tmp_path):
