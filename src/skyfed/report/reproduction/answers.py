@@ -104,8 +104,8 @@ def _pruning(rates: list[Row]) -> str:
     left = found[low] / found[high]
     others = ", ".join(f"{name} to {by_rate[low] / by_rate[high]:.2g}" for name, by_rate in terms.items())
     return (
-        f"{'No' if left > _GONE else 'Yes'}: with rates {high / low:.0f} times smaller the bound's pruning term goes to "
-        f"{left:.2g} of what it was, {others}."
+        f"{'No' if left > _GONE else 'Yes'}: with rates {high / low:.0f} times smaller the bound's pruning term goes "
+        f"to {left:.2g} of what it was, {others}."
     )
 
 
