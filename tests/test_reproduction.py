@@ -211,7 +211,7 @@ def test_planners_are_compared_on_all_pictures(tmp_path):
     found = line(tmp_path / "out", "Does planning help")
     assert "exact plans over hovering +8.0 points; over Algorithm 1 +3.0 points" in found
     assert "random" not in found  # not run
-    assert found.endswith("apart by 2.8.")
+    assert found.endswith("are 2.8 apart.")
 
 
 def test_what_was_known_before_stands_beside_what_came_out(results):
