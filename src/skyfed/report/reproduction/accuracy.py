@@ -106,10 +106,13 @@ def planning(rounds: list[Row]) -> str:
     """Say what planning, and placing for sensing, bring to AFL, measured on all pictures."""
     asked = [
         ("exact plans over hovering", "planner exact", "planner hover"),
-        ("over random flights", "planner exact", "planner random"),
-        ("over Algorithm 1", "planner exact", MAIN),
+        ("exact plans over random flights", "planner exact", "planner random"),
+        ("exact plans over Algorithm 1", "planner exact", MAIN),
         ("exact plans placed for sensing over positions as they come", "planner exact, placed", "planner exact"),
+        ("both placed, exact plans over hovering", "planner exact, placed", "planner hover, placed"),
+        ("both placed, exact plans over random flights", "planner exact, placed", "planner random, placed"),
         ("where sensing reaches 50 m, exact plans over hovering", "planner exact, 50 m", "planner hover, 50 m"),
+        ("where sensing reaches 50 m, exact plans over Algorithm 1", "planner exact, 50 m", "decay 50 m"),
     ]
     known = [
         (what, ends[0] - ends[1])
@@ -118,10 +121,19 @@ def planning(rounds: list[Row]) -> str:
     ]
     if not known:
         return OPEN
-    parts = "; ".join(f"{what} {far:+.1f} points" for what, far in known)
     chance = _between_seeds(rounds)
-    unsure = f"; two runs that differ in their seed alone are {chance:.1f} apart" if chance else ""
-    return f"AFL on all 10,000 pictures, one seed: {parts}{unsure}."
+    if not chance:
+        return f"AFL on all 10,000 pictures, one seed: {_listed(known)}."
+    sure = [one for one in known if abs(one[1]) > 2 * chance]
+    unsure = [one for one in known if one not in sure]
+    return (
+        "AFL on all 10,000 pictures, one seed, where two runs that differ in their seed alone are "
+        f"{chance:.1f} points apart. More than twice that: {_listed(sure)}. Not: {_listed(unsure)}."
+    )
+
+
+def _listed(known: list[tuple[str, float]]) -> str:
+    return "; ".join(f"{what} {far:+.1f} points" for what, far in known) or "none"
 
 
 def _between_seeds(rounds: list[Row]) -> float:
