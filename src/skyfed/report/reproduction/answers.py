@@ -5,7 +5,7 @@ from typing import Any
 
 from skyfed.report.reproduction import accuracy
 from skyfed.report.reproduction.collect import MAIN
-from skyfed.report.reproduction.reading import OPEN, PAPER, an_upload, whole_seeds
+from skyfed.report.reproduction.reading import OPEN, PAPER, an_upload, terms_of, whole_seeds
 from skyfed.report.tables import spread
 from skyfed.runs.store import Row
 
@@ -96,7 +96,7 @@ def _dead(machines: dict[str, Any]) -> str:
 
 
 def _pruning(rates: list[Row]) -> str:
-    terms = {name: {row["rate"]: row["value"] for row in rates if row["term"] == name} for name in _terms(rates)}
+    terms = {name: {row["rate"]: row["value"] for row in rates if row["term"] == name} for name in terms_of(rates)}
     found = terms.pop("pruning", {})
     if len(found) < 2:
         return OPEN
@@ -107,7 +107,3 @@ def _pruning(rates: list[Row]) -> str:
         f"{'No' if left > _GONE else 'Yes'}: with rates {high / low:.0f} times smaller the bound's pruning term goes "
         f"to {left:.2g} of what it was, {others}."
     )
-
-
-def _terms(rates: list[Row]) -> list[str]:
-    return list(dict.fromkeys(row["term"] for row in rates))

@@ -36,7 +36,11 @@ def _chance(rounds: list[Row], name: str) -> list[str]:
 
 def _budget(rounds: list[Row]) -> list[str]:
     """Does the paper's genie take fewer steps than the fleet together? Then a smaller budget gives its figure."""
-    ends = {steps: 100 * course[-1]["accuracy"] for name, steps in _BUDGETS.items() if (course := _genie(rounds, name))}
+    ends = {
+        steps: 100 * course[-1]["accuracy"]
+        for name, steps in _BUDGETS.items()
+        if (course := courses_of(rounds, name, "sgd", 0))
+    }
     said = ", ".join(f"{steps} give {end:.1f} %" for steps, end in ends.items())
     around = [
         f"the paper's {PAPER['sgd']} % is between {few} and {many}"
@@ -45,11 +49,7 @@ def _budget(rounds: list[Row]) -> list[str]:
     ]
     verdict = around[0] if around else f"none gives the paper's {PAPER['sgd']} %"
     return [
-        "the paper's genie takes fewer mini-batches a round than the fleet's 50",
+        f"the paper's genie takes fewer mini-batches a round than the fleet's {_BUDGETS[MAIN]}",
         "other budgets, seed 0",
         f"{said}: {verdict}" if len(ends) == len(_BUDGETS) else OPEN,
     ]
-
-
-def _genie(rounds: list[Row], variant: str) -> list[Row]:
-    return courses_of(rounds, variant, "sgd", 0)

@@ -39,6 +39,11 @@ def seeds_of(rows: list[Row], variant: str) -> list[int]:
     return sorted({row["seed"] for row in rows if row["variant"] == variant})
 
 
+def terms_of(rates: list[Row]) -> list[str]:
+    """Return the terms of the bound, in their order."""
+    return list(dict.fromkeys(row["term"] for row in rates))
+
+
 def an_upload(
     uplink: list[Row], variant: str, algorithm: str, key: str, seeds: list[int] | None = None
 ) -> float | None:

@@ -11,7 +11,17 @@ from skyfed.report.reproduction.answers import answers
 from skyfed.report.reproduction.claims import claims
 from skyfed.report.reproduction.collect import MAIN
 from skyfed.report.reproduction.differences import differences
-from skyfed.report.reproduction.reading import OPEN, PAPER, an_upload, courses_of, grid, last, seeds_of, whole_seeds
+from skyfed.report.reproduction.reading import (
+    OPEN,
+    PAPER,
+    an_upload,
+    courses_of,
+    grid,
+    last,
+    seeds_of,
+    terms_of,
+    whole_seeds,
+)
 from skyfed.report.tables import spread
 from skyfed.runs.store import Row, read_parquet
 
@@ -125,7 +135,7 @@ def _steadiness(rounds: list[Row]) -> str:
 
 
 def _rates(rates: list[Row]) -> str:
-    terms = list(dict.fromkeys(row["term"] for row in rates))
+    terms = terms_of(rates)
     rows = []
     for rate in dict.fromkeys(row["rate"] for row in rates):
         values = {row["term"]: row["value"] for row in rates if row["rate"] == rate}
