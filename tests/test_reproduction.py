@@ -10,6 +10,7 @@ from skyfed.config import load_config
 from skyfed.errors import BadInputError
 from skyfed.report.reproduction import MAIN, PAPER, collect, fill, tables
 from skyfed.report.reproduction.collect import _flights
+from skyfed.report.reproduction.reading import read_machines
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.recorder import ROUNDS, UPLINK
 from skyfed.runs.store import Table, read_parquet, write_parquet
@@ -161,12 +162,15 @@ def test_differences_have_a_hypothesis_and_its_test(tmp_path):
         "Not measured yet. |",
     ]
     assert "one test on 2,500 is off by 1.0 points" in found[0]
+    made(tmp_path / "runs", "genie 10 steps", 0, {"sgd": [0.4, 0.51]})
     made(tmp_path / "runs", "genie 25 steps", 0, {"sgd": [0.4, 0.52]})
     collect(tmp_path / "runs", tmp_path / "out")
     assert (
         tables(tmp_path / "out")["differences"]
         .splitlines()[-1]
-        .endswith("5 give 46.0 %, 25 give 52.0 %, 50 give 55.0 %: the paper's 51.5 % is between 5 and 25 |")
+        .endswith(
+            "5 give 46.0 %, 10 give 51.0 %, 25 give 52.0 %, 50 give 55.0 %: the paper's 51.5 % is between 10 and 25 |"
+        )
     )
 
 
@@ -224,6 +228,27 @@ def test_only_seeds_that_are_as_far_count(tmp_path):
     made(tmp_path / "runs", MAIN, 1, {"afl": [0.2]})
     collect(tmp_path / "runs", tmp_path / "out")
     assert cells(tables(tmp_path / "out")["accuracies"], "AFL")[2] == "40.0"
+
+
+def test_what_was_gathered_before_stays_until_its_run_is_there_again(results, tmp_path):
+    """Another machine trained one run anew and a new one; a third has nothing finished yet."""
+    before = (results / "fig3-accuracy.png").read_bytes()
+    made(tmp_path / "later", "planner greedy", 0, {"afl": [0.2, 0.52]}, 'flight.method="greedy"')
+    made(tmp_path / "later", "planner hover", 0, {"afl": [0.3]}, 'flight.method="hover"')
+    made(tmp_path / "later", "norm global", 0, {"afl": [0.9, 0.9]})
+    (tmp_path / "later/norm global/seed-0/afl/model.safetensors").unlink()
+    collect(tmp_path / "later", results)
+    rows = read_parquet(results / "rounds.parquet")
+    ends = {(row["variant"], row["seed"], row["algorithm"]): row["accuracy"] for row in rows}
+    assert ends == {
+        ("norm global", 0, "afl"): 0.1,
+        **{(MAIN, seed, name): end + seed / 100 for seed in range(3) for name, end in (("sgd", 0.5), ("afl", 0.47))},
+        ("planner greedy", 0, "afl"): 0.52,
+        ("planner hover", 0, "afl"): 0.3,
+    }
+    assert len(rows) == 3 * 6 + 2 + 2 + 1
+    assert list(read_machines(results)) == sorted({f"{variant} seed-{seed}" for variant, seed, _ in ends})
+    assert (results / "fig3-accuracy.png").read_bytes() == before
 
 
 def test_a_page_keeps_its_words_and_gets_its_tables():

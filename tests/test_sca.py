@@ -10,9 +10,10 @@ import pytest
 
 from skyfed.errors import BadInputError, InfeasibleError
 from skyfed.flight import sca, sca_model
+from skyfed.flight.place import PlacementError
 from skyfed.flight.problem import Options, Problem, ScaSettings, window_spans
 from skyfed.flight.verify import verify
-from skyfed.records import IDLE
+from skyfed.records import IDLE, Plan
 from skyfed.rng import stream
 
 CENTRES = np.array([[-300.0, -200.0], [250.0, 100.0], [0.0, 300.0]])
@@ -159,6 +160,35 @@ def test_without_least_distance_a_vehicle_may_stay() -> None:
 def test_speed_limit(start: str) -> None:
     problem = make_problem(8, vmax=250.0)
     assert verify(problem, solve(problem, start=start)) == []
+
+
+@pytest.mark.parametrize("vmax", [np.inf, 250.0])
+def test_placed_for_sensing_it_keeps_its_visits_and_is_nearer_to_the_centres(vmax: float) -> None:
+    problem = make_problem(10, vmax=vmax, decay_length=10.0)
+    own, placed = solve(problem), solve(problem, placement="sensing")
+    assert verify(problem, placed) == []
+    assert placed.note == own.note
+    np.testing.assert_array_equal(placed.association, own.association)
+    assert samples(problem, placed) > 1.5 * samples(problem, own)
+
+
+def samples(problem: Problem, plan: Plan) -> float:
+    """Return what a flight senses, in multiples of N_max (Eq. 6)."""
+    rounds = np.flatnonzero(plan.association != IDLE)
+    seen = plan.association[rounds]
+    far = np.hypot(*(plan.positions[rounds] - problem.centres[seen]).T)
+    return float((problem.psi[seen, rounds] * np.exp(-far / problem.decay_length)).sum())
+
+
+def test_where_nothing_can_be_placed_it_keeps_its_own_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: Any, **options: Any) -> Any:
+        raise PlacementError([2, 3])
+
+    problem = make_problem(8)
+    monkeypatch.setattr(sca, "place", fails)
+    own, placed = solve(problem), solve(problem, placement="sensing")
+    np.testing.assert_array_equal(placed.positions, own.positions)
+    assert placed.note.endswith("not placed for sensing: no positions join the visits of rounds [2, 3]")
 
 
 def test_never_visited_classes_count_as_epsilon() -> None:

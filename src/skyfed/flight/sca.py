@@ -7,6 +7,7 @@ import cvxpy as cp
 import numpy as np
 
 from skyfed.errors import BadInputError, InfeasibleError
+from skyfed.flight.place import PlacementError, place
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.sca_model import COINCIDENT, Subproblem, flight_box
 from skyfed.flight.verify import verify
@@ -20,6 +21,7 @@ def solve(problem: Problem, options: Options) -> Plan:
     options.sca holds J (iterations), varpi (precision), the initial points' kind and the solver. h1 and h2 are inner
     approximations, so every iterate is feasible for the true C3 and C6 even if the initial points are not; each is
     verified. The last good iterate is the plan. It has no proven bound: the convex subproblem bounds itself only.
+    Nothing draws it towards a centre; options.sca.placement = "sensing" keeps its visits and places them anew.
 
     The objective is counted anew from each association. It falls between iterations by no more than the solver's gap
     and what the tangents overestimate the logarithms by, about 1e-3 nats a class.
@@ -62,7 +64,14 @@ def solve(problem: Problem, options: Options) -> Plan:
         notes.append(f"solver's limit reached in iteration {', '.join(map(str, limited))}")
     if plan is None:
         raise InfeasibleError(f"flight.method = 'sca': {'; '.join(notes)}; try another flight.sca.start or seed")
-    return replace(plan, seconds=time.process_time() - began, note="; ".join(notes), history=tuple(history))
+    positions = plan.positions
+    if sca.placement == "sensing":
+        try:
+            positions = place(problem, plan.association, hint=positions)
+        except PlacementError as error:
+            notes.append(f"not placed for sensing: {error}")
+    spent = time.process_time() - began
+    return replace(plan, positions=positions, seconds=spent, note="; ".join(notes), history=tuple(history))
 
 
 def start_points(problem: Problem, kind: str, rng: np.random.Generator) -> Floats:

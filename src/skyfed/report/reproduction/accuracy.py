@@ -10,6 +10,7 @@ from skyfed.runs.store import Row
 
 _SURE = 0.975  # quantile beyond which a difference is said to be more than spread, on either side
 _HOW = "mean of the last ten tests, same seeds paired, Student's t at 95 %"
+_FAR = "where sensing reaches 50 m"
 LATE = 10  # tests in the end whose mean stands for a run: single ones vary by a point
 
 
@@ -111,8 +112,11 @@ def planning(rounds: list[Row]) -> str:
         ("exact plans placed for sensing over positions as they come", "planner exact, placed", "planner exact"),
         ("both placed, exact plans over hovering", "planner exact, placed", "planner hover, placed"),
         ("both placed, exact plans over random flights", "planner exact, placed", "planner random, placed"),
-        ("where sensing reaches 50 m, exact plans over hovering", "planner exact, 50 m", "planner hover, 50 m"),
-        ("where sensing reaches 50 m, exact plans over Algorithm 1", "planner exact, 50 m", "decay 50 m"),
+        ("both placed, exact plans over greedy ones", "planner exact, placed", "planner greedy, placed"),
+        ("both placed, exact plans over Algorithm 1", "planner exact, placed", "planner sca, placed"),
+        (f"{_FAR}, exact plans over hovering", "planner exact, 50 m", "planner hover, 50 m"),
+        (f"{_FAR}, exact plans over Algorithm 1 as it is", "planner exact, 50 m", "decay 50 m"),
+        (f"{_FAR}, exact plans over Algorithm 1 placed too", "planner exact, 50 m", "planner sca, placed, 50 m"),
     ]
     known = [
         (what, ends[0] - ends[1])

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from skyfed.errors import BadInputError
+from skyfed.files import write_whole
 from skyfed.flight.fleet import FleetPlan, load_fleet_plan
 from skyfed.records import IDLE
+from skyfed.report.reproduction.reading import TABLES, read_machines, read_results, run_name
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import seed_folders
 from skyfed.runs.store import Row, Table, is_done, write_parquet
@@ -27,38 +29,40 @@ _KNOWN = ("skyfed", "python", "packages", "system", "cpu", "cores", "started", "
 
 
 def collect(place: Path, results: Path) -> None:
-    """Write what the page needs of all algorithms that were trained to the end below a sweep's folder."""
-    rounds: list[Row] = []
-    uplink: list[Row] = []
-    flights: list[Row] = []
-    rates: list[Row] = []
+    """Write what the page needs of all algorithms that were trained to the end below a sweep's folder.
+
+    A run replaces what was gathered of it before; of runs that are not there, what was gathered stays.
+    """
+    found: dict[str, list[Row]] = {name: [] for name in TABLES}
     machines: dict[str, Any] = {}
     for folder in sorted(place.iterdir()):
         for run in seed_folders(folder) if folder.is_dir() else []:
             key = {"variant": folder.name, "seed": int(run.name[5:])}
             config = RunFolder(run).read_config()
-            machines[f"{folder.name} seed-{key['seed']}"] = _machine(run)
+            done = [name for name in config.algorithms if is_done(run / name)]
+            if not done:
+                continue
+            machines[run_name(key)] = _machine(run)
             if (run / "plan.npz").exists():
-                flights.append({**key, **_flights(load_fleet_plan(run / "plan.npz"))})
-            for name in config.algorithms:
-                if not is_done(run / name):
-                    continue
+                found["flights"].append({**key, **_flights(load_fleet_plan(run / "plan.npz"))})
+            for name in done:
                 rows = Table(run / name, "rounds").rows()
-                rounds += [{**key, "algorithm": name, **{k: row[k] for k in _ROUND}} for row in rows]
+                found["rounds"] += [{**key, "algorithm": name, **{k: row[k] for k in _ROUND}} for row in rows]
                 sent = Table(run / name, "uplink").rows()
-                uplink += [{**key, "algorithm": name, **part} for part in _uploads(sent)]
+                found["uplink"] += [{**key, "algorithm": name, **part} for part in _uploads(sent)]
                 measured = Table(run / name, "theory").rows() if config.theory.every else []
                 if measured:
-                    rates += [{**key, **row} for row in _rates(diagnose(name, measured, sent))]
-    if not rounds:
+                    found["rates"] += [{**key, **row} for row in _rates(diagnose(name, measured, sent))]
+    if not machines:
         raise BadInputError(f"{place}: no runs of a sweep")
     results.mkdir(parents=True, exist_ok=True)
-    write_parquet(results / "rounds.parquet", rounds)
-    write_parquet(results / "uplink.parquet", uplink)
-    write_parquet(results / "flights.parquet", flights)
-    if rates:
-        write_parquet(results / "rates.parquet", rates)
-    (results / "machines.json").write_text(json.dumps(machines, indent=1) + "\n", encoding="utf-8")
+    before = read_results(results)
+    for name, rows in found.items():
+        rows += [row for row in before[name] if run_name(row) not in machines]
+        if rows:
+            write_parquet(results / f"{name}.parquet", sorted(rows, key=lambda row: (row["variant"], row["seed"])))
+    known = dict(sorted({**read_machines(results), **machines}.items()))
+    write_whole(results / "machines.json", (json.dumps(known, indent=1) + "\n").encode())
     _draw(place / MAIN, results)
 
 

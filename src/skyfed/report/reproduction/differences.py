@@ -9,7 +9,7 @@ from skyfed.report.reproduction.reading import OPEN, PAPER, courses_of, grid, la
 from skyfed.runs.store import Row
 
 _CHANCE = 2.0  # standard errors up to which a difference may be chance
-_BUDGETS = {"genie kappa": 5, "genie 25 steps": 25, MAIN: 50}  # mini-batches of the genie a round
+_BUDGETS = {"genie kappa": 5, "genie 10 steps": 10, "genie 25 steps": 25, MAIN: 50}  # mini-batches of the genie a round
 
 
 def differences(rounds: list[Row]) -> str:

@@ -1,11 +1,32 @@
 """Reading the gathered results: who stood where, and a table of it."""
 
+import json
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
-from skyfed.runs.store import Row
+from skyfed.runs.store import Row, read_parquet
 
 PAPER = {"sgd": 51.5, "afl": 48.7, "afl-prune": 48.4, "afl-quant": 48.2, "2ceoafl": 47.5}  # %, after 100 rounds
 OPEN = "Not measured yet."
+TABLES = ("rounds", "uplink", "flights", "rates")  # what was gathered, a Parquet file each
+
+
+def read_results(results: Path) -> dict[str, list[Row]]:
+    """Return the tables that were gathered, by name; one that is not there is empty."""
+    return {name: read_parquet(path) if (path := results / f"{name}.parquet").exists() else [] for name in TABLES}
+
+
+def read_machines(results: Path) -> dict[str, Any]:
+    """Return the machine and versions of every run, by its name."""
+    path = results / "machines.json"
+    known: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+    return known
+
+
+def run_name(row: Row) -> str:
+    """Return what the run that a row is of is called in machines.json."""
+    return f"{row['variant']} seed-{row['seed']}"
 
 
 def courses_of(rounds: list[Row], variant: str, algorithm: str, seed: int | None = None) -> list[Row]:

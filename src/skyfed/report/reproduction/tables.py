@@ -1,6 +1,5 @@
 """The tables of docs/reproduction.md, from the results that were gathered."""
 
-import json
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -18,21 +17,21 @@ from skyfed.report.reproduction.reading import (
     courses_of,
     grid,
     last,
+    read_machines,
+    read_results,
+    run_name,
     seeds_of,
     terms_of,
     whole_seeds,
 )
 from skyfed.report.tables import spread
-from skyfed.runs.store import Row, read_parquet
+from skyfed.runs.store import Row
 
 
 def tables(results: Path) -> dict[str, str]:
     """Return the tables of the page by name."""
-    rounds, uplink, flights, rates = (
-        read_parquet(path) if (path := results / f"{name}.parquet").exists() else []
-        for name in ("rounds", "uplink", "flights", "rates")
-    )
-    machines = json.loads((results / "machines.json").read_text(encoding="utf-8"))
+    rounds, uplink, flights, rates = read_results(results).values()
+    machines = read_machines(results)
     return {
         "answers": answers(rounds, uplink, flights, rates, machines),
         "claims": claims(rounds),
@@ -152,8 +151,7 @@ def _machines(machines: dict[str, Any], rounds: list[Row]) -> str:
         groups.setdefault(what, []).append(run)
     spent: dict[str, float] = {}
     for row in rounds:
-        run = f"{row['variant']} seed-{row['seed']}"
-        spent[run] = spent.get(run, 0.0) + row["seconds"] / 3600
+        spent[run_name(row)] = spent.get(run_name(row), 0.0) + row["seconds"] / 3600
     return grid(
         "machine|versions|runs|hours of rounds",
         [
