@@ -140,7 +140,7 @@ def test_the_papers_model_is_warned_of_one_norm_for_all_and_of_nothing_else(buck
     model = FlatModel(build_model(config.model, 10, 32, 0), side=32, wide=True)
     said = quantiser_warning(config, model.layout)
     assert bool(said) == warns
-    assert not warns or "afl-quant, 2ceoafl will likely stay at chance" in said
+    assert not warns or "afl-quant, 2ceoafl will likely learn late and less" in said
 
 
 def test_who_quantises_nothing_is_not_warned():

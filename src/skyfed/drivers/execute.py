@@ -19,7 +19,7 @@ from skyfed.simulate import Driver, State, run
 from skyfed.vehicle import Vehicles
 from skyfed.wire import bucket_starts, quantiser
 
-_NOISY = 45.0  # relative variance of the averaged uploads from which on training is likely to fail
+_NOISY = 45.0  # relative variance of the averaged uploads from which on training is likely to suffer
 
 
 class Watcher(Protocol):
@@ -102,8 +102,8 @@ def execute(
 def quantiser_warning(config: Config, layout: Layout) -> str:
     """Return a line when the quantiser's noise, averaged over the fleet, is likely to drown the gradient.
 
-    Measured with ResNet18 at eta 0.1 and ten vehicles: one norm for all weights (bound 700) is still near
-    chance after ten rounds, one a tensor (bound 260) learns at once.
+    Measured with ResNet18 at eta 0.1 and ten vehicles: one norm for all weights (bound 700) learns nothing in the first
+    rounds and ends well below one a tensor (bound 260), which learns at once (docs/reproduction.md, `norm global`).
     """
     rows = {name: find_recipe(name) for name in config.algorithms}
     setting = config.quantise.raw_probability
@@ -114,7 +114,7 @@ def quantiser_warning(config: Config, layout: Layout) -> str:
         return ""
     return (
         f"warning: the quantiser's relative variance may reach {bound:.0f} ({bound / config.vehicles:.0f} averaged "
-        f"over the fleet): {', '.join(quantises)} will likely stay at chance; a smaller quantise.bucket helps"
+        f"over the fleet): {', '.join(quantises)} will likely learn late and less; a smaller quantise.bucket helps"
     )
 
 

@@ -68,10 +68,11 @@ class Table:
 
 
 def write_parquet(path: Path, rows: list[Row]) -> None:
-    """Write rows whose columns show their own kinds."""
+    """Write rows whose columns show their own kinds; a row without a column has nothing there."""
     import pyarrow as pa
 
-    _write(path, pa.Table.from_pylist(rows))
+    names = dict.fromkeys(name for row in rows for name in row)
+    _write(path, pa.table({name: [row.get(name) for row in rows] for name in names}))
 
 
 def _write(path: Path, table: Any) -> None:

@@ -7,7 +7,7 @@ from skyfed.records import Floats, Ints
 
 _ROUNDING = 1e-12  # relative: a ceiling must not be raised by float noise, nor a small share lost
 
-_RIM = 1e-9  # m: a position on the rim is over the disc
+RIM = 1e-9  # m: a position on the rim is over the disc
 
 
 class SensingSettings(BaseModel):
@@ -37,7 +37,7 @@ def new_counts(positions: Floats, psi: Floats, centres: Floats, radii: Floats, n
     overlap, N is shared out in proportion, largest remainders first.
     """
     far = np.hypot(*(positions[None] - centres[:, None]).transpose(2, 0, 1))  # (C, T)
-    over = far <= radii[:, None] + _RIM
+    over = far <= radii[:, None] + RIM
     part = np.where(over, n_max * psi * np.exp(-far / decay_length), 0.0)
     total = np.ceil(part.sum(axis=0) * (1 - _ROUNDING))
     whole = part.sum(axis=0)

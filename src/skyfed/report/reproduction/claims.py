@@ -1,44 +1,83 @@
-"""What an independent plain run had shown before, beside what came out."""
+"""What an independent plain run had shown before, beside what came out: confirmed or corrected."""
 
 from statistics import mean
 
-from skyfed.report.reproduction.accuracy import judged, paired
+from skyfed.report.reproduction.chance import comparisons, interval
 from skyfed.report.reproduction.collect import MAIN
-from skyfed.report.reproduction.reading import OPEN, PAPER, courses_of, grid
+from skyfed.report.reproduction.reading import OPEN, PAPER, courses_of, end_of, grid
 from skyfed.runs.store import Row
+
+_STANDS = (48.5, 48.8)  # %, where AFL stood from round 30 on
+_GENIE = 45.9  # %, where a genie of 5 steps a round ended
+_CHANCE = (8.0, 13.0)  # %, where one global norm stayed
+_ALIKE = 1.0  # points within which a figure counts as confirmed
+_FOLLOWS = 2.0  # points within which quantised AFL follows AFL
 
 
 def claims(rounds: list[Row]) -> str:
-    """Return what an independent plain run had shown before, beside what came out here."""
+    """Return what was known before, what came out here, and whether that confirms it."""
     rows = [
-        ["about one sample a visit: AFL stands at 48.5–48.8 % from round 30 on", _standing(rounds)],
-        ["plenty sensed: AFL passes 48.7 % at round 30 and rises", _rising(rounds)],
-        ["QSGD with one global norm stays at chance (8–13 %)", _ended(rounds, "norm global", "afl-quant")],
-        ["per tensor it follows AFL", judged(found) if (found := paired(rounds, "afl-quant", "afl")) else OPEN],
-        ["a genie with 5 steps a round ends at 45.9 %, below AFL", _ended(rounds, "genie kappa", "sgd")],
+        ["about one sample a visit: AFL stands at 48.5–48.8 % from round 30 on", *_standing(rounds)],
+        ["plenty sensed: AFL passes 48.7 % at round 30 and rises", *_rising(rounds)],
+        ["QSGD with one global norm stays at chance (8–13 %)", *_global(rounds)],
+        ["per tensor it follows AFL", *_follows(rounds)],
+        ["a genie with 5 steps a round ends at 45.9 %, below AFL", *_genie(rounds)],
     ]
-    return grid("known before|measured here", rows)
+    return grid("known before|measured here|verdict", rows)
 
 
-def _standing(rounds: list[Row]) -> str:
-    def between(first: int, end: int) -> str:
-        some = [100 * row["accuracy"] for row in courses_of(rounds, MAIN, "afl") if first <= row["round"] < end]
-        return f"{mean(some):.1f} %" if some else "–"
-
-    if not courses_of(rounds, MAIN, "afl"):
-        return OPEN
-    return f"rounds 30–39: {between(30, 40)}, 60–69: {between(60, 70)}, 90–99: {between(90, 100)}"
+def _verdict(holds: bool) -> str:
+    return "confirmed" if holds else "corrected"
 
 
-def _rising(rounds: list[Row]) -> str:
-    course = courses_of(rounds, "decay 50 m", "afl")
+def _standing(rounds: list[Row]) -> list[str]:
+    course = courses_of(rounds, MAIN, "afl")
+    spans = [(first, first + 9) for first in (30, 60, 90)]
+    some = [[100 * row["accuracy"] for row in course if first <= row["round"] <= end] for first, end in spans]
+    if not all(some):
+        return [OPEN, "–"]
+    means = [mean(one) for one in some]
+    said = ", ".join(f"{first}–{end}: {one:.1f} %" for (first, end), one in zip(spans, means, strict=True))
+    return [f"rounds {said}", _verdict(all(_STANDS[0] - _ALIKE <= one <= _STANDS[1] + _ALIKE for one in means))]
+
+
+def _rising(rounds: list[Row]) -> list[str]:
+    course = courses_of(rounds, "decay 50 m", "afl", 0)
     if not course:
-        return OPEN
-    passed = next((row["round"] + 1 for row in course if 100 * row["accuracy"] >= PAPER["afl"]), None)
-    when = f"passes it at round {passed}" if passed else "does not pass it"
-    return f"{when}; {100 * course[-1]['accuracy']:.1f} % after {course[-1]['round'] + 1} rounds"
+        return [OPEN, "–"]
+    passed = next((k for k, row in enumerate(course) if 100 * row["accuracy"] >= PAPER["afl"]), None)
+    end = course[-1]
+    ended = f"{100 * end['accuracy']:.1f} % after {end['round'] + 1} rounds"
+    if passed is None:
+        return [f"does not pass it; {ended}", "corrected"]
+    before = course[passed - 1]["round"] + 1 if passed else 0
+    holds = before < 30 <= course[passed]["round"] + 1 and end["accuracy"] > course[passed]["accuracy"]
+    return [f"passes it between rounds {before} and {course[passed]['round'] + 1}; {ended}", _verdict(holds)]
 
 
-def _ended(rounds: list[Row], variant: str, algorithm: str) -> str:
-    course = courses_of(rounds, variant, algorithm)
-    return f"{100 * course[-1]['accuracy']:.1f} % after {course[-1]['round'] + 1} rounds" if course else OPEN
+def _global(rounds: list[Row]) -> list[str]:
+    course = courses_of(rounds, "norm global", "afl-quant", 0)
+    if not course:
+        return [OPEN, "–"]
+    low = [row for row in course if 100 * row["accuracy"] <= _CHANCE[1] + _ALIKE]
+    until = f"near it until round {low[-1]['round'] + 1}, " if low else ""
+    at = [course[k] for k in sorted({len(course) // 4, len(course) // 2, len(course) - 1})]
+    said = ", ".join(f"{100 * row['accuracy']:.1f} % after {row['round'] + 1}" for row in at)
+    return [f"{until}{said} rounds", _verdict(len(low) == len(course))]
+
+
+def _follows(rounds: list[Row]) -> list[str]:
+    for one in comparisons(rounds):
+        if (one.one, one.other) == ("afl", "afl-quant"):
+            holds = abs(mean(one.full)) <= _FOLLOWS
+            return [f"{interval(one.full, '')} points below on all pictures", _verdict(holds)]
+    return [OPEN, "–"]
+
+
+def _genie(rounds: list[Row]) -> list[str]:
+    end, afl = end_of(rounds, "genie kappa", "sgd"), end_of(rounds, MAIN, "afl")
+    if end is None or afl is None:
+        return [OPEN, "–"]
+    found, beside = 100 * end["accuracy"], 100 * afl["accuracy"]
+    holds = abs(found - _GENIE) <= _ALIKE and found < beside
+    return [f"{found:.1f} % after {end['round'] + 1} rounds, AFL {beside:.1f} %", _verdict(holds)]

@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from skyfed.config import Config, changed, load_config
 from skyfed.errors import BadInputError
 from skyfed.files import write_whole
 from skyfed.flight.fleet import FleetPlan, load_fleet_plan
 from skyfed.records import IDLE
-from skyfed.report.reproduction.reading import TABLES, read_machines, read_results, run_name
+from skyfed.report.reproduction.reading import TABLES, read_machines, read_results, run_name, seeds_of
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import seed_folders
 from skyfed.runs.store import Row, Table, is_done, write_parquet
+from skyfed.sensing.arrivals import RIM
 from skyfed.theory.diagnose import Diagnosis, diagnose
 
 MAIN = "paper"  # the variant that is closest to print
@@ -25,6 +27,7 @@ _ROUND = (
 _UPLOAD = (
     "wire_bytes", "paper_bits", "measured_seconds", "measured_cpu_seconds", "modelled_seconds", "delta", "kept_live",
 )  # fmt: skip
+_ASIDE = ("seed", "workers", "device", "eval_every", "algorithms")  # settings that change no result of an algorithm
 _KNOWN = ("skyfed", "python", "packages", "system", "cpu", "cores", "started", "weights", "live_weights")
 
 
@@ -42,7 +45,7 @@ def collect(place: Path, results: Path) -> None:
             done = [name for name in config.algorithms if is_done(run / name)]
             if not done:
                 continue
-            machines[run_name(key)] = _machine(run)
+            machines[run_name(key)] = {**_machine(run), "changes": changes(config)}
             if (run / "plan.npz").exists():
                 found["flights"].append({**key, **_flights(load_fleet_plan(run / "plan.npz"))})
             for name in done:
@@ -63,16 +66,24 @@ def collect(place: Path, results: Path) -> None:
             write_parquet(results / f"{name}.parquet", sorted(rows, key=lambda row: (row["variant"], row["seed"])))
     known = dict(sorted({**read_machines(results), **machines}.items()))
     write_whole(results / "machines.json", (json.dumps(known, indent=1) + "\n").encode())
-    _draw(place / MAIN, results)
+    _draw(place / MAIN, results, seeds_of(found["rounds"], MAIN))
 
 
-def _draw(variant: Path, results: Path) -> None:
-    """Draw the paper's four figures from the runs that are closest to it."""
+def changes(config: Config) -> dict[str, Any]:
+    """Return the settings in which a run differs from the main variant, what does not matter to a result aside."""
+    found = changed([load_config(MAIN), config])
+    return {key: values[1] for key, values in found.items() if key not in _ASIDE}
+
+
+def _draw(variant: Path, results: Path, seeds: list[int]) -> None:
+    """Draw the paper's four figures from the runs closest to it, if all the seeds that tables speak of are here."""
     from skyfed.report.courses import read_curves
     from skyfed.report.curves import draw_accuracy, draw_payloads
     from skyfed.report.figures import draw_association, draw_psi, save
 
     runs = seed_folders(variant) if variant.is_dir() else []
+    if not {int(run.name[5:]) for run in runs} >= set(seeds):
+        return
     planned = [run for run in runs if (run / "plan.npz").exists()]
     if planned:
         plan = load_fleet_plan(planned[0] / "plan.npz")
@@ -91,8 +102,9 @@ def _draw(variant: Path, results: Path) -> None:
 def _rates(found: Diagnosis) -> list[Row]:
     """Return what is left of the corrected bound's errors as both learning rates shrink."""
     most = found.largest_rate("corrected")
+    realised = mean(found.realised)  # squared gradient, at the rates that were trained with
     return [
-        {"algorithm": found.algorithm, "rate": share * most, "term": term, "value": value}
+        {"algorithm": found.algorithm, "rate": share * most, "term": term, "value": value, "realised": realised}
         for share in SHRINKING
         for term, value in found.errors_at(share * most).items()
     ]
@@ -107,19 +119,27 @@ def _machine(run: Path) -> dict[str, Any]:
 
 
 def _flights(plan: FleetPlan) -> Row:
-    """How well visits hit the peaks of psi: share of a class's own rounds with less, and its rank among classes."""
-    shares, ranks = [], []
+    """Return what visits hit, on average over vehicles.
+
+    peak   share of its own rounds in which the class's psi is not larger    rank  of its psi among the classes then
+    rim    distance from the planned disc's centre, in its radii             over  share that is over the true disc
+    """
+    found = []
     for u in range(plan.vehicles):
         for t in np.flatnonzero(plan.association[u] != IDLE).tolist():
-            now = plan.psi[u, plan.association[u, t]]
-            shares.append(float((now <= now[t]).mean()))
-            ranks.append(1 + int((plan.psi[u, :, t] > now[t]).sum()))
-    return {
-        "visits": len(shares) / plan.vehicles,
-        "peak": mean(shares) if shares else None,
-        "rank": mean(ranks) if ranks else None,
-        "objective": float(plan.objective.mean()),
-    }
+            c = plan.association[u, t]
+            psi, now = plan.psi[u], plan.psi[u, c, t]
+            far, true = (np.hypot(*(plan.positions[u, t] - at[u, c])) for at in (plan.centres, plan.true_centres))
+            found.append(
+                {
+                    "peak": float((psi[c] <= now).mean()),
+                    "rank": 1 + int((psi[:, t] > now).sum()),
+                    "rim": float(far / plan.radii[u, c]),
+                    "over": float(true <= plan.true_radii[u, c] + RIM),
+                }
+            )
+    means = {name: mean(row[name] for row in found) if found else None for name in ("peak", "rank", "rim", "over")}
+    return {"visits": len(found) / plan.vehicles, **means, "objective": float(plan.objective.mean())}
 
 
 def _uploads(rows: list[Row]) -> list[Row]:

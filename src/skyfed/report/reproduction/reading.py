@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from skyfed.algorithms import find_recipe
 from skyfed.runs.store import Row, read_parquet
 
 PAPER = {"sgd": 51.5, "afl": 48.7, "afl-prune": 48.4, "afl-quant": 48.2, "2ceoafl": 47.5}  # %, after 100 rounds
@@ -47,6 +48,28 @@ def last(rounds: list[Row], variant: str, algorithm: str, key: str, at: int | No
         ends += [row for row in courses_of(rounds, variant, algorithm, seed) if at is None or row["round"] <= at][-1:]
     reached = max((row["round"] for row in ends), default=0)
     return [100 * row[key] for row in ends if row["round"] == reached]
+
+
+def end_of(rounds: list[Row], variant: str, algorithm: str, at: int | None = None, seed: int = 0) -> Row | None:
+    """Return the last round a seed was tested in, or the last up to a round; None where it was not run."""
+    course = courses_of(rounds, variant, algorithm, seed)
+    known = [row for row in course if at is None or row["round"] <= at]
+    return known[-1] if known else None
+
+
+def sensed(rounds: list[Row], variant: str, algorithm: str, seed: int = 0) -> tuple[int, int] | None:
+    """Return how many pictures a run starts with and how many it has sensed in the end."""
+    sizes = [
+        row["train_size"]
+        for row in rounds
+        if (row["variant"], row["algorithm"], row["seed"]) == (variant, algorithm, seed)
+    ]
+    return (sizes[0], sizes[-1] - sizes[0]) if sizes else None
+
+
+def title(name: str) -> str:
+    """Return what an algorithm is called in tables."""
+    return find_recipe(name).title
 
 
 def grid(head: str, rows: list[list[str]]) -> str:

@@ -1,12 +1,14 @@
 """The tables of docs/reproduction.md, from the results that were gathered."""
 
+import json
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from skyfed.algorithms import RECIPES, find_recipe
-from skyfed.report.reproduction.accuracy import LATE, factors, steadiness
-from skyfed.report.reproduction.answers import answers
+from skyfed.report.reproduction import chance, planning, shift
+from skyfed.report.reproduction.accuracy import NEAR
+from skyfed.report.reproduction.answers import CUT, answers
+from skyfed.report.reproduction.chance import LATE, interval
 from skyfed.report.reproduction.claims import claims
 from skyfed.report.reproduction.collect import MAIN
 from skyfed.report.reproduction.differences import differences
@@ -15,6 +17,7 @@ from skyfed.report.reproduction.reading import (
     PAPER,
     an_upload,
     courses_of,
+    end_of,
     grid,
     last,
     read_machines,
@@ -22,6 +25,7 @@ from skyfed.report.reproduction.reading import (
     run_name,
     seeds_of,
     terms_of,
+    title,
     whole_seeds,
 )
 from skyfed.report.tables import spread
@@ -37,12 +41,14 @@ def tables(results: Path) -> dict[str, str]:
         "claims": claims(rounds),
         "differences": differences(rounds),
         "accuracies": _accuracies(rounds),
-        "factors": _factors(rounds),
-        "planners": _planners(rounds, flights),
+        "comparisons": chance.table(rounds),
+        "factors": _factors(rounds, machines),
+        "planners": planning.table(rounds, flights),
         "uploads": _uploaded(uplink),
-        "steadiness": _steadiness(rounds),
+        "steadiness": shift.table(rounds),
         "rates": _rates(rates),
         "machines": _machines(machines, rounds),
+        "repeated": _repeated(rounds),
     }
 
 
@@ -51,16 +57,16 @@ def _accuracies(rounds: list[Row]) -> str:
     for name, printed in PAPER.items():
         found = last(rounds, MAIN, name, "accuracy")
         if found:
-            far = mean(found) - printed
+            far = [one - printed for one in found]
             end = max(row["round"] for row in courses_of(rounds, MAIN, name)) + 1
             full = spread(last(rounds, MAIN, name, "accuracy_full"))
             late = spread(_late(rounds, name))
-            near = "yes" if abs(far) <= 1 else "no"
-            figures = [f"{printed}", spread(found), late, full, f"{far:+.1f}", near, str(len(found)), str(end)]
-            rows.append([find_recipe(name).title, *figures])
+            near = "yes" if abs(mean(far)) <= NEAR else "no"
+            figures = [f"{printed}", spread(found), late, full, interval(far), near, str(len(found)), str(end)]
+            rows.append([title(name), *figures])
     return grid(
-        "algorithm|paper (%)|skyfed (%)|mean of the last ten tests (%)|on all 10,000 pictures (%)|difference|"
-        "within a point|seeds|rounds",
+        "algorithm|paper (%)|skyfed (%)|mean of the last ten tests (%)|on all 10,000 pictures (%)|"
+        "difference (95 % interval)|within a point|seeds|rounds",
         rows,
     )
 
@@ -72,44 +78,34 @@ def _late(rounds: list[Row], name: str) -> list[float]:
     return [100 * mean(row["accuracy"] for row in course) for course in courses if course]
 
 
-def _factors(rounds: list[Row]) -> str:
+def _factors(rounds: list[Row], machines: dict[str, Any]) -> str:
+    """Return the variants other than planners beside the main one after as many rounds, seed 0."""
     rows = []
-    for variant in factors(rounds):
-        for name in RECIPES:
-            course = courses_of(rounds, variant, name)
-            if not course:
+    names = dict.fromkeys(row["variant"] for row in rounds)
+    for variant in [name for name in names if name != MAIN and not name.startswith("planner")]:
+        changes = machines.get(run_name({"variant": variant, "seed": 0}), {}).get("changes", {})
+        what = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in changes.items())
+        for name in PAPER:
+            end = end_of(rounds, variant, name)
+            base = end_of(rounds, MAIN, name, end["round"]) if end else None
+            if end is None:
                 continue
-            found, end = last(rounds, variant, name, "accuracy"), course[-1]["round"]
-            base = last([row for row in rounds if row["seed"] == 0], MAIN, name, "accuracy", end)
-            away = f"{found[0] - base[0]:+.1f}" if base else "–"
-            rows.append([variant, find_recipe(name).title, str(end + 1), spread(found), spread(base), away])
-    return grid(f"variant|algorithm|rounds|accuracy (%)|`{MAIN}` then, seed 0 (%)|difference", rows)
-
-
-def _planners(rounds: list[Row], flights: list[Row]) -> str:
-    names = {MAIN: "sca (as `paper`)", "decay 50 m": "sca, 50 m"}
-    rows = []
-    for one in flights:
-        name = names.get(one["variant"], one["variant"].removeprefix("planner "))
-        course = courses_of(rounds, one["variant"], "afl", one["seed"])
-        if not course or one["seed"] or name == one["variant"]:
-            continue
-        end = course[-1]
-        peak = "–" if one["peak"] is None else f"{100 * one['peak']:.0f}"
-        rank = "–" if one["rank"] is None else f"{one['rank']:.1f}"
-        tested = [f"{100 * end[key]:.1f}" for key in ("accuracy", "accuracy_full")]
-        rows.append(
-            [name, f"{one['visits']:.0f}", peak, rank, f"{end['train_size']:,}", *tested, str(end["round"] + 1)]
-        )
+            both = [_beside(end, base, key) for key in ("accuracy", "accuracy_full")]
+            rows.append([variant, what, title(name), str(end["round"] + 1), *both])
     return grid(
-        "planner|visits a vehicle|psi at a visit: rounds of its class with no more (%)|rank among classes then|"
-        "pictures in the end|AFL (%)|on all 10,000 pictures (%)|rounds",
+        f"variant|what it changes|algorithm|rounds|accuracy (%), and ahead of `{MAIN}` then|on all 10,000 pictures",
         rows,
     )
 
 
+def _beside(one: Row, base: Row | None, key: str) -> str:
+    """Return an accuracy (%), and by how many points it is ahead of the main variant's."""
+    ahead = f" ({100 * (one[key] - base[key]):+.1f})" if base else ""
+    return f"{100 * one[key]:.1f}{ahead}"
+
+
 def _uploaded(uplink: list[Row]) -> str:
-    names = [name for name in RECIPES if an_upload(uplink, MAIN, name, "wire_bytes") is not None]
+    names = [name for name in PAPER if an_upload(uplink, MAIN, name, "wire_bytes") is not None]
     seeds = whole_seeds(uplink, MAIN, names)
     rows = []
     for name in names:
@@ -117,20 +113,11 @@ def _uploaded(uplink: list[Row]) -> str:
         bits, sent, law, cpu = (an_upload(uplink, MAIN, name, key, seeds) or 0.0 for key in keys)
         ratio = 8 * sent / bits if bits else float("nan")
         figures = [f"{bits / 8e6:.1f}", f"{sent / 1e6:.2f}", f"{ratio:.2f}", f"{law:.2f}", f"{cpu:.2f}"]
-        rows.append([find_recipe(name).title, *figures])
+        rows.append([title(name), *figures])
     return grid(
         "algorithm|paper's formula (MB an upload)|measured (MB)|ratio|paper's law (local rounds)|measured (CPU s)",
         rows,
     )
-
-
-def _steadiness(rounds: list[Row]) -> str:
-    rows = [
-        [find_recipe(name).title, spread(moved), spread(steadiness(rounds, name, "accuracy_full"))]
-        for name in RECIPES
-        if (moved := steadiness(rounds, name, "accuracy"))
-    ]
-    return grid("algorithm|on the test set so far (points)|on all 10,000 pictures (points)", rows)
 
 
 def _rates(rates: list[Row]) -> str:
@@ -146,7 +133,8 @@ def _machines(machines: dict[str, Any], rounds: list[Row]) -> str:
     groups: dict[str, list[str]] = {}
     for run, known in machines.items():
         names = [f"skyfed {known.get('skyfed')}", f"Python {known.get('python')}"]
-        names += [f"{name} {version}" for name, version in known.get("packages", {}).items()]
+        packages = {"torch": "not recorded", **known.get("packages", {})}
+        names += [f"{name} {version}" for name, version in packages.items()]
         what = f"{known.get('cpu')}, {known.get('cores')} cores | {', '.join(names)}"
         groups.setdefault(what, []).append(run)
     spent: dict[str, float] = {}
@@ -155,7 +143,22 @@ def _machines(machines: dict[str, Any], rounds: list[Row]) -> str:
     return grid(
         "machine|versions|runs|hours of rounds",
         [
-            [*what.split(" | "), ", ".join(runs), f"{sum(spent.get(run, 0.0) for run in runs):.1f}"]
+            [*what.split(" | "), "; ".join(runs), f"{sum(spent.get(run, 0.0) for run in runs):.1f}"]
             for what, runs in groups.items()
         ],
+    )
+
+
+def _repeated(rounds: list[Row]) -> str:
+    """Say how equal two runs of the same settings came out: a variant that prunes otherwise leaves AFL as it is."""
+    main, again = ({row["round"]: row for row in courses_of(rounds, variant, "afl", 0)} for variant in (MAIN, CUT))
+    both = sorted(main.keys() & again.keys())
+    if not both:
+        return OPEN
+    equal = sum(main[t]["accuracy"] == again[t]["accuracy"] for t in both)
+    apart = max(abs(main[t]["accuracy_full"] - again[t]["accuracy_full"]) for t in both)
+    return (
+        f"AFL of seed 0 was trained twice, in `{MAIN}` and in `{CUT}`, which prunes otherwise and so leaves AFL alone: "
+        f"{equal} of {len(both)} tests on the test set so far came out equal, on all 10,000 pictures they are at most "
+        f"{100 * apart:.2f} points apart."
     )
