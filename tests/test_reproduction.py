@@ -290,6 +290,14 @@ def test_seconds_are_compared_within_a_seed(tmp_path):
     assert cells(tables(tmp_path / "two")["uploads"], "AFL")[5] == "5.50"
 
 
+def test_what_is_sent_where_every_weight_has_a_gradient(tmp_path):
+    for variant in (MAIN, "cifar stem, compressed"):
+        made(tmp_path / "runs", variant, 0, {"afl": [0.5], "2ceoafl": [0.5]})
+    collect(tmp_path / "runs", tmp_path / "out")
+    found = line(tmp_path / "out", "How many weights never")
+    assert "An upload of AFL has 2.6 MB there (`cifar stem, compressed`) and 2.6 MB in `paper`; 2CEOAFL's is" in found
+
+
 @pytest.mark.parametrize(("left", "said"), [(0.9, "Not in the bound"), (0.11, "In the bound, yes")])
 def test_what_is_left_of_the_pruning_error(results, left, said):
     """Judged by the two smallest rates: at the largest one the bound's denominators count too."""

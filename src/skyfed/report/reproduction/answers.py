@@ -12,6 +12,7 @@ from skyfed.runs.store import Row
 
 _GONE = 0.3  # share of an error that is left from one rate to the next, a tenth of it, if it goes to 0
 _PEAK = 0.9  # share of its own rounds that a class's psi at a visit beats, if visits are at peaks
+LIVE = "cifar stem, compressed"  # the variant without dead weights that prunes and quantises
 CUT = "channels cut out"  # the variant of 2CEOAFL that prunes channels
 
 
@@ -33,7 +34,7 @@ def answers(
         ("Are fluctuations from data shift small?", shift.answer(rounds)),
         (
             "How many weights never have a gradient?",
-            _dead(machines) + _dropped(uplink, machines) + accuracy.stem(rounds),
+            _dead(machines) + _dropped(uplink, machines) + accuracy.stem(rounds) + _without_dead(uplink),
         ),
         ("Does the pruning error vanish as the learning rates go to 0?", _pruning(rates)),
     ]
@@ -112,6 +113,17 @@ def _dropped(uplink: list[Row], machines: dict[str, Any]) -> str:
         return ""
     of_live = 1 - kept / known["live_weights"]
     return f" 2CEOAFL drops {100 * delta:.1f} % of all in `{MAIN}`, and {100 * of_live:.1f} % of those with one."
+
+
+def _without_dead(uplink: list[Row]) -> str:
+    """Say what 2CEOAFL saves where every weight has a gradient: dead ones cost nothing to send."""
+    if not whole_seeds(uplink, LIVE, ("2ceoafl", "afl")):
+        return ""
+    sizes = [(an_upload(uplink, variant, "afl", "wire_bytes") or 0.0) / 1e6 for variant in (LIVE, MAIN)]
+    return (
+        f" An upload of AFL has {sizes[0]:.1f} MB there (`{LIVE}`) and {sizes[1]:.1f} MB in `{MAIN}`; 2CEOAFL's is "
+        f"{_change(uplink, LIVE, 'wire_bytes')} there and {_change(uplink, MAIN, 'wire_bytes')} in `{MAIN}`."
+    )
 
 
 def _pruning(rates: list[Row]) -> str:
