@@ -82,6 +82,7 @@ def table(rounds: list[Row], flights: list[Row]) -> str:
         tested = [f"{100 * end[key]:.1f}" for key in ("accuracy", "accuracy_full")]
         over = _figure(one, "over", 100, 0)
         rows.append([name, f"{one['visits']:.0f}", *hits, over, f"{found[1]:,}", *tested, str(end["round"] + 1)])
+    rows.sort(key=lambda row: ("50 m" in row[0], "placed" in row[0], row[0]))
     return grid(
         "planner|visits a vehicle|psi of the visited class: percentile over its rounds|rank among the classes|"
         "from the planned centre (radii)|over the true disc (%)|pictures sensed|AFL (%)|on all 10,000 pictures (%)|"
