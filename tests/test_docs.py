@@ -13,10 +13,13 @@ import pytest
 from skyfed.bench.row import to_markdown
 from skyfed.config import Config
 from skyfed.report.reproduction import fill, tables
+from skyfed.report.reproduction.collect import changes
+from skyfed.report.reproduction.reading import read_machines, read_results, run_name
 from skyfed.report.settings import settings_page
 from skyfed.report.variants import variants_table
 from skyfed.runs.recorder import ROUNDS, UPLINK
 from skyfed.runs.store import read_parquet
+from skyfed.runs.sweep import read_sweep
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -38,6 +41,21 @@ def test_the_figures_are_those_of_the_recorded_runs() -> None:
 def test_the_reproduction_is_what_its_results_give() -> None:
     page = (ROOT / "docs/reproduction.md").read_text()
     assert page == fill(page, tables(ROOT / "results/reproduction"))
+
+
+def test_the_reproduction_s_results_are_of_the_grid_as_it_is() -> None:
+    """Whoever changes a variant must run it again: settings, algorithms and rounds are those of the grid."""
+    jobs = {
+        run_name({"variant": job.variant, "seed": job.seed}): job for job in read_sweep(ROOT / "reproduce/grid.toml")
+    }
+    machines = read_machines(RESULTS / "reproduction")
+    assert machines.keys() <= jobs.keys()  # some may be still to run; the page says so
+    for run, known in machines.items():
+        assert known["changes"] == json.loads(json.dumps(changes(jobs[run].config))), run
+    ends: dict[tuple[str, str], int] = {}
+    for row in read_results(RESULTS / "reproduction")["rounds"]:
+        ends[run_name(row), row["algorithm"]] = row["round"] + 1
+    assert ends == {(run, name): jobs[run].config.rounds for run in machines for name in jobs[run].config.algorithms}
 
 
 def test_the_readme_has_the_accuracies_of_the_reproduction() -> None:
