@@ -6,7 +6,7 @@ from typing import Any
 from skyfed.config import load_config
 from skyfed.report.reproduction import accuracy, planning, shift
 from skyfed.report.reproduction.collect import MAIN
-from skyfed.report.reproduction.reading import OPEN, PAPER, an_upload, terms_of, title, whole_seeds
+from skyfed.report.reproduction.reading import OPEN, PAPER, an_upload, run_name, terms_of, title, whole_seeds
 from skyfed.report.tables import spread
 from skyfed.runs.store import Row
 
@@ -98,7 +98,7 @@ def _peaks(flights: list[Row]) -> str:
 def _dead(machines: dict[str, Any]) -> str:
     parts = []
     for variant in (MAIN, "cifar stem"):
-        known = machines.get(f"{variant} seed-0", {})
+        known = machines.get(run_name({"variant": variant, "seed": 0}), {})
         if "live_weights" in known:
             dead = known["weights"] - known["live_weights"]
             parts.append(f"`{variant}`: {dead:,} of {known['weights']:,} ({100 * dead / known['weights']:.1f} %)")
@@ -107,7 +107,7 @@ def _dead(machines: dict[str, Any]) -> str:
 
 def _dropped(uplink: list[Row], machines: dict[str, Any]) -> str:
     """Say what share of the weights that do have a gradient is pruned: fewer than of all, since dead ones are small."""
-    known = machines.get(f"{MAIN} seed-0", {})
+    known = machines.get(run_name({"variant": MAIN, "seed": 0}), {})
     delta, kept = (an_upload(uplink, MAIN, "2ceoafl", key) for key in ("delta", "kept_live"))
     if "live_weights" not in known or not delta or kept is None:
         return ""
