@@ -111,13 +111,16 @@ def test_steadiness_is_of_the_second_half(results, tmp_path):
     assert tables(results)["steadiness"].count("\n") == 1  # two tests are too few to speak of
     made(tmp_path / "long", MAIN, 0, {"afl": [0.1, 0.9, 0.1, 0.50, 0.52, 0.49]})
     collect(tmp_path / "long", tmp_path / "out")
-    assert cells(tables(tmp_path / "out")["steadiness"], "AFL") == ["AFL", "2.5", "3.0", "2.5", "-"]
-    found = line(tmp_path / "out", "Are fluctuations")
-    assert "2.5 to 2.5 points on average and 3.0 at most (AFL). Little shifts: all rounds together add 50" in found
+    assert cells(tables(tmp_path / "out")["steadiness"], "AFL") == ["AFL", "2.5", "3.0", "2.5", *"----"]
+    assert line(tmp_path / "out", "Are fluctuations").endswith("2.5 to 2.5 points on average and 3.0 at most (AFL).")
     made(tmp_path / "long", "nothing sensed", 0, {"afl": [0.1, 0.1, 0.1, 0.50, 0.51, 0.49]})
     collect(tmp_path / "long", tmp_path / "out")
-    assert cells(tables(tmp_path / "out")["steadiness"], "AFL")[-1] == "1.5"
-    assert line(tmp_path / "out", "Are fluctuations").endswith("at all is sensed: AFL 1.5 (with sensing 2.5).")
+    made(tmp_path / "long", "planner sca, placed, 50 m", 0, {"afl": [0.1, 0.1, 0.1, 0.50, 0.53, 0.49]})
+    collect(tmp_path / "long", tmp_path / "out")
+    assert cells(tables(tmp_path / "out")["steadiness"], "AFL")[-4:] == ["1.5", "1.5", "3.5", "3.5"]
+    assert line(tmp_path / "out", "Are fluctuations").endswith(
+        "AFL 1.50 with 50 pictures sensed, 2.50 with 50 pictures sensed, 3.50 with 50 pictures sensed."
+    )
 
 
 def test_tests_that_are_rounds_apart_are_no_fluctuation(tmp_path):
@@ -310,8 +313,31 @@ def test_what_is_left_of_the_pruning_error(results, left, said):
     ]
     write_parquet(results / "rates.parquet", rows)
     found = line(results, "Does the pruning error")
-    assert f"{said}: from the rate 0.0001 to 1e-05 its pruning term keeps {left} of itself, dissimilarity 0.1." in found
-    assert f"stays at {left} (the squared gradient measured there: 0.25)" in found
+    assert found.split("** ")[1] == (
+        f"{said} (the corrected one, with constants measured in one run): from the rate 0.0001 to 1e-05 pruning keeps "
+        f"{left} of itself, dissimilarity 0.1. Pruning stays at {left}, while the squared gradient measured there is "
+        "0.25."
+    )
+    assert tables(results)["floor"] == "Not measured yet."
+
+
+@pytest.mark.parametrize(("left", "said"), [(0.9, "Nor does it"), (0.11, "It does")])
+def test_what_is_left_of_the_pruning_error_in_training(results, left, said):
+    rates = [
+        {"variant": "theory", "seed": 0, "rate": rate, "term": "pruning", "value": 1.0, "realised": 1.0}
+        for rate in (1e-3, 1e-4)
+    ]
+    write_parquet(results / "rates.parquet", rates)
+    seen = [
+        {"error": error, "share": share, "gradient2": value}
+        for error, values in {"dissimilarity": (2.0, 0.02), "pruning": (1.0, left)}.items()
+        for share, value in zip((0.5, 0.05), values, strict=True)
+    ]
+    write_parquet(results / "floor.parquet", seen)
+    found = line(results, "Does the pruning error")
+    assert f" {said} in training, where" in found
+    assert found.endswith(f"at a tenth of the rate pruning keeps {left} of itself, dissimilarity 0.01.")
+    assert cells(tables(results)["floor"], "0.05") == ["0.05", "0.02", f"{left}"]
 
 
 def test_planners_are_compared_on_all_pictures(tmp_path):

@@ -4,22 +4,20 @@ from statistics import mean
 from typing import Any
 
 from skyfed.config import load_config
-from skyfed.report.reproduction import accuracy, planning, shift
+from skyfed.report.reproduction import accuracy, planning, shift, vanishing
 from skyfed.report.reproduction.collect import MAIN
-from skyfed.report.reproduction.reading import OPEN, PAPER, an_upload, run_name, terms_of, title, whole_seeds
+from skyfed.report.reproduction.reading import OPEN, PAPER, an_upload, run_name, title, whole_seeds
 from skyfed.report.tables import spread
 from skyfed.runs.store import Row
 
-_GONE = 0.3  # share of an error that is left from one rate to the next, a tenth of it, if it goes to 0
 _PEAK = 0.9  # share of its own rounds that a class's psi at a visit beats, if visits are at peaks
 LIVE = "cifar stem, compressed"  # the variant without dead weights that prunes and quantises
 CUT = "channels cut out"  # the variant of 2CEOAFL that prunes channels
 
 
-def answers(
-    rounds: list[Row], uplink: list[Row], flights: list[Row], rates: list[Row], machines: dict[str, Any]
-) -> str:
-    """Return questions and answers as a list."""
+def answers(found: dict[str, list[Row]], machines: dict[str, Any]) -> str:
+    """Return questions and answers as a list, from the tables that were gathered."""
+    rounds, uplink, flights = (found[name] for name in ("rounds", "uplink", "flights"))
     pairs = [
         ("Which reading gives the paper's accuracies within a point?", accuracy.near(rounds)),
         (
@@ -36,7 +34,10 @@ def answers(
             "How many weights never have a gradient?",
             _dead(machines) + _dropped(uplink, machines) + accuracy.stem(rounds) + _without_dead(uplink),
         ),
-        ("Does the pruning error vanish as the learning rates go to 0?", _pruning(rates)),
+        (
+            "Does the pruning error vanish as the learning rates go to 0?",
+            vanishing.answer(found["rates"], found["floor"]),
+        ),
     ]
     return "\n".join(f"- **{question}** {answer}" for question, answer in pairs)
 
@@ -123,21 +124,4 @@ def _without_dead(uplink: list[Row]) -> str:
     return (
         f" An upload of AFL has {sizes[0]:.1f} MB there (`{LIVE}`) and {sizes[1]:.1f} MB in `{MAIN}`; 2CEOAFL's is "
         f"{_change(uplink, LIVE, 'wire_bytes')} there and {_change(uplink, MAIN, 'wire_bytes')} in `{MAIN}`."
-    )
-
-
-def _pruning(rates: list[Row]) -> str:
-    terms = {name: {row["rate"]: row["value"] for row in rates if row["term"] == name} for name in terms_of(rates)}
-    found = terms.pop("pruning", {})
-    if len(found) < 2:
-        return OPEN
-    low, high = sorted(found)[:2]
-    left = found[low] / found[high]
-    others = ", ".join(f"{name} {by_rate[low] / by_rate[high]:.2g}" for name, by_rate in terms.items())
-    beside = [row["realised"] for row in rates if row.get("realised")]
-    measured = f" (the squared gradient measured there: {mean(beside):.2g})" if beside else ""
-    return (
-        f"{'Not in the bound' if left > _GONE else 'In the bound, yes'}: from the rate {high:.2g} to {low:.2g} its "
-        f"pruning term keeps {left:.2g} of itself, {others}. It stays at {found[low]:.2g}{measured}. That is the "
-        "corrected bound with constants measured in one run, not an observation of training at such rates."
     )

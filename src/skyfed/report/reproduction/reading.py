@@ -10,12 +10,14 @@ from skyfed.runs.store import Row, read_parquet
 
 PAPER = {"sgd": 51.5, "afl": 48.7, "afl-prune": 48.4, "afl-quant": 48.2, "2ceoafl": 47.5}  # %, after 100 rounds
 OPEN = "Not measured yet."
-TABLES = ("rounds", "uplink", "flights", "rates")  # what was gathered, a Parquet file each
+TABLES = ("rounds", "uplink", "flights", "rates")  # what was gathered of runs, a Parquet file each
+FLOOR = "floor"  # and what training on quadratic losses has shown, another
 
 
 def read_results(results: Path) -> dict[str, list[Row]]:
     """Return the tables that were gathered, by name; one that is not there is empty."""
-    return {name: read_parquet(path) if (path := results / f"{name}.parquet").exists() else [] for name in TABLES}
+    paths = {name: results / f"{name}.parquet" for name in (*TABLES, FLOOR)}
+    return {name: read_parquet(path) if path.exists() else [] for name, path in paths.items()}
 
 
 def read_machines(results: Path) -> dict[str, Any]:
@@ -81,11 +83,6 @@ def grid(head: str, rows: list[list[str]]) -> str:
 def seeds_of(rows: list[Row], variant: str) -> list[int]:
     """Return the seeds that a variant was run with."""
     return sorted({row["seed"] for row in rows if row["variant"] == variant})
-
-
-def terms_of(rates: list[Row]) -> list[str]:
-    """Return the terms of the bound, in their order."""
-    return list(dict.fromkeys(row["term"] for row in rates))
 
 
 def an_upload(

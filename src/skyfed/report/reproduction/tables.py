@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from skyfed.report.reproduction import chance, planning, shift
+from skyfed.report.reproduction import chance, planning, shift, vanishing
 from skyfed.report.reproduction.accuracy import NEAR
 from skyfed.report.reproduction.answers import CUT, answers
 from skyfed.report.reproduction.chance import LATE, interval
@@ -24,7 +24,6 @@ from skyfed.report.reproduction.reading import (
     read_results,
     run_name,
     seeds_of,
-    terms_of,
     title,
     whole_seeds,
 )
@@ -34,19 +33,21 @@ from skyfed.runs.store import Row
 
 def tables(results: Path) -> dict[str, str]:
     """Return the tables of the page by name."""
-    rounds, uplink, flights, rates = read_results(results).values()
+    found = read_results(results)
+    rounds, uplink = found["rounds"], found["uplink"]
     machines = read_machines(results)
     return {
-        "answers": answers(rounds, uplink, flights, rates, machines),
+        "answers": answers(found, machines),
         "claims": claims(rounds),
         "differences": differences(rounds),
         "accuracies": _accuracies(rounds),
         "comparisons": chance.table(rounds),
         "factors": _factors(rounds, machines),
-        "planners": planning.table(rounds, flights),
+        "planners": planning.table(rounds, found["flights"]),
         "uploads": _uploaded(uplink),
         "steadiness": shift.table(rounds),
-        "rates": _rates(rates),
+        "rates": vanishing.bounded(found["rates"]),
+        "floor": vanishing.observed(found["floor"]),
         "machines": _machines(machines, rounds),
         "repeated": _repeated(rounds),
     }
@@ -118,15 +119,6 @@ def _uploaded(uplink: list[Row]) -> str:
         "algorithm|paper's formula (MB an upload)|measured (MB)|ratio|paper's law (local rounds)|measured (CPU s)",
         rows,
     )
-
-
-def _rates(rates: list[Row]) -> str:
-    terms = terms_of(rates)
-    rows = []
-    for rate in dict.fromkeys(row["rate"] for row in rates):
-        values = {row["term"]: row["value"] for row in rates if row["rate"] == rate}
-        rows.append([f"{rate:.2g}", *(f"{values[term]:.3g}" for term in terms)])
-    return grid("|".join(["both learning rates", *terms]), rows) if rows else OPEN
 
 
 def _machines(machines: dict[str, Any], rounds: list[Row]) -> str:
