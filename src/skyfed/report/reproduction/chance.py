@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import mean, stdev, variance
 
 from skyfed.report.reproduction.collect import MAIN
-from skyfed.report.reproduction.reading import PAPER, courses_of, grid, last, seeds_of, title
+from skyfed.report.reproduction.reading import PAPER, courses_of, grid, late, seeds_of, title
 from skyfed.runs.store import Row
 
 _LEVEL = 0.05  # error probability of a verdict
@@ -68,17 +68,48 @@ def interval(values: list[float], sign: str = "+") -> str:
     """Return a mean with its 95 % interval (Student's t over seeds)."""
     if len(values) < 2:
         return f"{mean(values):{sign}.1f}"
+    return f"{mean(values):{sign}.1f} ± {_half(values):.1f}"
+
+
+def _half(values: list[float]) -> float:
+    """Return the half of a 95 % interval."""
     from scipy.stats import t as student
 
-    half = student.ppf(1 - _LEVEL / 2, len(values) - 1) * stdev(values) / len(values) ** 0.5
-    return f"{mean(values):{sign}.1f} ± {half:.1f}"
+    return float(student.ppf(1 - _LEVEL / 2, len(values) - 1) * stdev(values) / len(values) ** 0.5)
 
 
-def scatter(rounds: list[Row], key: str) -> float:
-    """Return how much seeds of one algorithm differ in the end (standard deviation in points, over all algorithms)."""
-    ends = [last(rounds, MAIN, name, key) for name in PAPER]
-    spreads = [variance(some) for some in ends if len(some) > 1]
-    return float(mean(spreads) ** 0.5) if spreads else 0.0
+def surely(values: list[float], least: float) -> bool:
+    """Tell whether a mean is further than that from 0 by its whole 95 % interval."""
+    return len(values) > 1 and abs(mean(values)) - _half(values) > least
+
+
+def clear(rounds: list[Row]) -> float:
+    """Return what the late means of two runs of one seed must be apart (points) to be more than chance (95 %).
+
+    By how seeds of the main variant differ on all pictures, over all algorithms; 0 where there is one seed only.
+    """
+    ends = [
+        [end for seed in seeds_of(rounds, MAIN) if (end := late(rounds, MAIN, name, "accuracy_full", seed)) is not None]
+        for name in PAPER
+    ]
+    return apart(ends)
+
+
+def apart(groups: list[list[float]]) -> float:
+    """Return how far two values are apart by chance (95 %, Student's t), from groups that differ by chance only."""
+    some = [values for values in groups if len(values) > 1]
+    if not some:
+        return 0.0
+    from scipy.stats import t as student
+
+    known = sum(len(values) - 1 for values in some)
+    pooled = sum((len(values) - 1) * variance(values) for values in some) / known
+    return float(student.ppf(1 - _LEVEL / 2, known) * (2 * pooled) ** 0.5)
+
+
+def verdict(ahead: float, least: float) -> str:
+    """Say whether one run's lead over another, both of one seed, is more than chance."""
+    return "one seed" if not least else "beyond chance" if abs(ahead) > least else "within chance"
 
 
 def table(rounds: list[Row]) -> str:

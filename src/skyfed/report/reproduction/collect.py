@@ -20,6 +20,7 @@ from skyfed.sensing.arrivals import RIM
 from skyfed.theory.diagnose import Diagnosis, diagnose
 
 MAIN = "paper"  # the variant that is closest to print
+_VEHICLE = 4  # whose psi and visits are drawn: the paper's example
 SHRINKING = (0.5, 0.05, 0.005)  # of the largest rate that the corrected bound allows
 _ROUND = (
     "round", "accuracy", "accuracy_full", "loss", "train_size", "test_size", "wire_bytes", "seconds", "dropped",
@@ -87,8 +88,9 @@ def _draw(variant: Path, results: Path, seeds: list[int]) -> None:
     planned = [run for run in runs if (run / "plan.npz").exists()]
     if planned:
         plan = load_fleet_plan(planned[0] / "plan.npz")
-        save(draw_psi(plan, 0), results / "fig1-psi")
-        save(draw_association(plan, 0), results / "fig2-association")
+        vehicle = min(_VEHICLE, plan.vehicles - 1)
+        save(draw_psi(plan, vehicle), results / "fig1-psi")
+        save(draw_association(plan, vehicle), results / "fig2-association")
     names = RunFolder(runs[0]).read_config().algorithms if runs else []
     there = [name for name in names if is_done(runs[0] / name)]
     whole = [run for run in runs if all(is_done(run / name) for name in there)]

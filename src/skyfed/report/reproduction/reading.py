@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from skyfed.algorithms import find_recipe
@@ -11,6 +12,7 @@ from skyfed.runs.store import Row, read_parquet
 PAPER = {"sgd": 51.5, "afl": 48.7, "afl-prune": 48.4, "afl-quant": 48.2, "2ceoafl": 47.5}  # %, after 100 rounds
 OPEN = "Not measured yet."
 TABLES = ("rounds", "uplink", "flights", "rates")  # what was gathered of runs, a Parquet file each
+_EVERY = 5  # rounds between the tests of a variant
 FLOOR = "floor"  # and what training on quadratic losses has shown, another
 
 
@@ -57,6 +59,15 @@ def end_of(rounds: list[Row], variant: str, algorithm: str, at: int | None = Non
     course = courses_of(rounds, variant, algorithm, seed)
     known = [row for row in course if at is None or row["round"] <= at]
     return known[-1] if known else None
+
+
+def late(rounds: list[Row], variant: str, algorithm: str, key: str, seed: int = 0) -> float | None:
+    """Return the mean (%) of the last quarter's tests, every fifth round as in variants; the last test if none is."""
+    course = courses_of(rounds, variant, algorithm, seed)
+    if not course:
+        return None
+    some = [row for row in course if row["round"] >= 0.75 * course[-1]["round"] and (row["round"] + 1) % _EVERY == 0]
+    return float(100 * mean(row[key] for row in some or course[-1:]))
 
 
 def sensed(rounds: list[Row], variant: str, algorithm: str, seed: int = 0) -> tuple[int, int] | None:

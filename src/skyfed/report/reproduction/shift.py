@@ -3,6 +3,7 @@
 from itertools import pairwise
 from statistics import mean
 
+from skyfed.report.reproduction.chance import apart
 from skyfed.report.reproduction.collect import MAIN
 from skyfed.report.reproduction.reading import OPEN, PAPER, courses_of, grid, seeds_of, sensed, title
 from skyfed.report.tables import spread
@@ -10,29 +11,32 @@ from skyfed.runs.store import Row
 
 STILL = "nothing sensed"  # the variant whose data never change
 PLENTY = "planner sca, placed, 50 m"  # and one whose data change a lot, tested after every round too
+_SMALL = 1.0  # points a round that count as small
 
 
-def moves(rounds: list[Row], variant: str, name: str, key: str) -> list[list[float]]:
-    """Return the changes (points) from one round to the next in the second half, of every seed with enough tests."""
-    found = []
-    for seed in seeds_of(rounds, variant):
-        course = courses_of(rounds, variant, name, seed)
-        late = course[len(course) // 2 :]
-        steps = [100 * abs(b[key] - a[key]) for a, b in pairwise(late) if b["round"] == a["round"] + 1]
-        if len(steps) > 1:
-            found.append(steps)
-    return found
+def moves(rounds: list[Row], variant: str, name: str, key: str, seed: int) -> list[float]:
+    """Return the changes (points) from one round to the next in the second half, less their mean: a trend is none.
+
+    Empty where too few rounds follow one another.
+    """
+    course = courses_of(rounds, variant, name, seed)
+    late = course[len(course) // 2 :]
+    steps = [100 * (b[key] - a[key]) for a, b in pairwise(late) if b["round"] == a["round"] + 1]
+    return [abs(step - mean(steps)) for step in steps] if len(steps) > 1 else []
 
 
 def table(rounds: list[Row]) -> str:
     """Return how much every algorithm moves."""
     rows = []
     for name in PAPER:
-        so_far = moves(rounds, MAIN, name, "accuracy")
+        so_far, full = (_by_seed(rounds, MAIN, name, key) for key in ("accuracy", "accuracy_full"))
         if so_far:
-            others = [moves(rounds, one, name, key) for one in (STILL, PLENTY) for key in ("accuracy", "accuracy_full")]
-            full = moves(rounds, MAIN, name, "accuracy_full")
-            rows.append([title(name), _mean(so_far), f"{_most(so_far):.1f}", _mean(full), *map(_mean, others)])
+            others = [
+                _by_seed(rounds, one, name, key) for one in (STILL, PLENTY) for key in ("accuracy", "accuracy_full")
+            ]
+            largest = max(max(moves(rounds, MAIN, name, "accuracy", seed)) for seed in so_far)
+            means = [spread([*found.values()]) for found in (full, *others)]
+            rows.append([title(name), spread([*so_far.values()]), f"{largest:.1f}", *means])
     return grid(
         f"algorithm|`{MAIN}`, test set so far: mean (points)|largest|all 10,000 pictures: mean|"
         f"`{STILL}`, test set so far|all 10,000|`{PLENTY}`, test set so far|all 10,000",
@@ -41,39 +45,44 @@ def table(rounds: list[Row]) -> str:
 
 
 def answer(rounds: list[Row]) -> str:
-    """Say how much accuracy moves, and how much of it there is where no data shift and where many do."""
-    moved = {name: found for name in PAPER if (found := moves(rounds, MAIN, name, "accuracy"))}
-    if not moved:
+    """Say how much accuracy moves, how much of it is the test set, and whether data shift adds to it."""
+    found = {name: some for name in PAPER if (some := _by_seed(rounds, MAIN, name, "accuracy"))}
+    if not found:
         return OPEN
-    means = {name: _overall(found) for name, found in moved.items()}
-    largest = max(moved, key=lambda name: _most(moved[name]))
+    so_far = [mean(some.values()) for some in found.values()]
+    full = [mean(_by_seed(rounds, MAIN, name, "accuracy_full").values()) for name in found]
     said = (
-        f"From one round to the next in the second half, on the test set so far, {min(means.values()):.1f} to "
-        f"{max(means.values()):.1f} points on average and {_most(moved[largest]):.1f} at most ({title(largest)})."
+        f"{'Small' if max(so_far) <= _SMALL else 'Not small'}: from one round to the next {min(so_far):.1f} to "
+        f"{max(so_far):.1f} points on the test set so far, {min(full):.1f} to {max(full):.1f} on all 10,000 pictures, "
+        "so that part of it is the test set's size."
     )
-    parts = [part for name in moved if (part := _beside(rounds, name))]
-    if parts:
-        said += f" On all 10,000 pictures, which do not shift: {'; '.join(parts)}."
-    return said
+    beside = {name: some for name in found if len(some := _by_sensing(rounds, name)) > 1}
+    if not beside:
+        return said
+    parts = [
+        f"{title(name)} {', '.join(f'{moved:.2f} with {count:,} pictures sensed' for count, moved in some.items())}"
+        for name, some in beside.items()
+    ]
+    chance = apart([[*_by_seed(rounds, MAIN, name, "accuracy_full").values()] for name in PAPER])
+    range_ = max(max(some.values()) - min(some.values()) for some in beside.values())
+    verdict = "no more than" if range_ <= chance else "more than"
+    return (
+        f"{said} How much is sensed matters {verdict} by chance (all 10,000 pictures, seed 0; seeds are up to "
+        f"{chance:.2f} apart, 95 %): {'; '.join(parts)}."
+    )
 
 
-def _beside(rounds: list[Row], name: str) -> str:
-    """Return how much an algorithm moves on all pictures, by how many were sensed; empty without other variants."""
-    found = []
+def _by_seed(rounds: list[Row], variant: str, name: str, key: str) -> dict[int, float]:
+    """Return the mean change of every seed."""
+    found = {seed: moves(rounds, variant, name, key, seed) for seed in seeds_of(rounds, variant)}
+    return {seed: mean(steps) for seed, steps in found.items() if steps}
+
+
+def _by_sensing(rounds: list[Row], name: str) -> dict[int, float]:
+    """Return the mean change of seed 0 on all pictures by how many pictures were sensed."""
+    found = {}
     for variant in (STILL, MAIN, PLENTY):
-        steps, grown = moves(rounds, variant, name, "accuracy_full"), sensed(rounds, variant, name)
+        steps, grown = moves(rounds, variant, name, "accuracy_full", 0), sensed(rounds, variant, name)
         if steps and grown:
-            found.append(f"{_overall(steps):.2f} with {f'{grown[1]:,}' if grown[1] else 'no'} pictures sensed")
-    return f"{title(name)} {', '.join(found)}" if len(found) > 1 else ""
-
-
-def _overall(found: list[list[float]]) -> float:
-    return mean(map(mean, found))
-
-
-def _mean(found: list[list[float]]) -> str:
-    return spread([mean(steps) for steps in found])
-
-
-def _most(found: list[list[float]]) -> float:
-    return max(max(steps) for steps in found)
+            found[grown[1]] = mean(steps)
+    return found

@@ -24,12 +24,13 @@ def answer(rates: list[Row], floor: list[Row]) -> str:
     if len(terms.get("pruning", {})) < 2:
         return OPEN
     low, high = sorted(terms["pruning"])[:2]
-    verdict = "In the bound, yes" if _left(terms)["pruning"] <= _GONE else "Not in the bound"
+    stays = "Not in the bound, where this term has no rate as a factor, as the paper says"
+    verdict = "In the bound, yes" if _left(terms)["pruning"] <= _GONE else stays
     beside = [row["realised"] for row in rates if row.get("realised")]
-    measured = f", while the squared gradient measured there is {mean(beside):.2g}" if beside else ""
+    measured = f"; the squared gradient in that run, at its own rates, is {mean(beside):.2g}" if beside else ""
     said = (
-        f"{verdict} (the corrected one, with constants measured in one run): from the rate {high:.2g} to {low:.2g} "
-        f"{_shares(terms)}. Pruning stays at {terms['pruning'][low]:.2g}{measured}."
+        f"{verdict} (the corrected form, constants measured in one run): from the rate {high:.2g} to {low:.2g} "
+        f"{_shares(terms)}. Pruning is at {terms['pruning'][low]:.2g} then{measured}."
     )
     seen = _by(floor, "error", "share", "gradient2")
     if seen:
