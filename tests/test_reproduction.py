@@ -347,8 +347,8 @@ def test_seconds_are_compared_within_a_seed(tmp_path):
 
 def test_what_is_saved_until_an_accuracy(tmp_path):
     """AFL reaches 47 % by the mean of five rounds in round 6; 2CEOAFL with a tenth of the bytes in round 12."""
-    made(tmp_path / "runs", MAIN, 0, {"afl": [0.1, *[0.49] * 11]}, sent=100)
-    made(tmp_path / "more", MAIN, 0, {"2ceoafl": [*[0.1] * 7, *[0.49] * 5]}, sent=10)
+    made(tmp_path / "runs", MAIN, 0, {"afl": [0.1, *[0.49] * 11]}, sent=100_000_000)
+    made(tmp_path / "more", MAIN, 0, {"2ceoafl": [*[0.1] * 7, *[0.49] * 5]}, sent=10_000_000)
     for place in ("runs", "more"):
         collect(tmp_path / place, tmp_path / place / "out")
     for name in ("rounds", "uplink"):
@@ -359,7 +359,7 @@ def test_what_is_saved_until_an_accuracy(tmp_path):
         "Until 47 % on all pictures it needs 12 rounds and AFL 6, so that up to there bytes are 80.0 % below" in found
     )
     assert "CPU seconds 100.0 % above." in found
-    assert cells(tables(tmp_path / "more/out")["levels"], "2CEOAFL") == ["2CEOAFL", "12.0", "0.0", "12.0", "0.0"]
+    assert cells(tables(tmp_path / "more/out")["levels"], "2CEOAFL") == ["2CEOAFL", "12", "120", "12", "120"]
 
 
 def test_what_is_sent_where_every_weight_has_a_gradient(tmp_path):

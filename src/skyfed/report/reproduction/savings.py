@@ -1,6 +1,6 @@
 """What 2CEOAFL saves: bytes and CPU seconds of an upload, and of all uploads until an accuracy is reached."""
 
-from statistics import mean
+from statistics import mean, stdev
 
 from skyfed.report.reproduction.collect import MAIN
 from skyfed.report.reproduction.reading import (
@@ -101,17 +101,24 @@ def reached(rounds: list[Row], name: str, level: float) -> dict[int, tuple[int, 
 
 
 def levels(rounds: list[Row]) -> str:
-    """Return rounds and gigabytes until an accuracy is reached, as a table."""
+    """Return rounds and megabytes until an accuracy is reached, as a table."""
     rows = []
     for name in FLEET:
         cells = []
         for level in LEVELS:
             found = reached(rounds, name, level).values()
-            cells += [spread([taken for taken, _ in found]), spread([sent / 1e9 for _, sent in found])]
+            cells += [_whole([taken for taken, _ in found]), _whole([sent / 1e6 for _, sent in found])]
         if courses_of(rounds, MAIN, name):
             rows.append([title(name), *cells])
-    heads = [f"{level} %: {what}" for level in LEVELS for what in ("rounds", "sent (GB)")]
+    heads = [f"{level} %: {what}" for level in LEVELS for what in ("rounds", "sent (MB)")]
     return grid("|".join(["algorithm", *heads]), rows)
+
+
+def _whole(values: list[float]) -> str:
+    """Return mean and standard deviation in whole numbers."""
+    if not values:
+        return "–"
+    return f"{mean(values):,.0f} ± {stdev(values):,.0f}" if len(values) > 1 else f"{values[0]:,.0f}"
 
 
 def change(uplink: list[Row], variant: str, key: str, base: str = "afl") -> str:
