@@ -13,8 +13,9 @@ NEAR = 1.0  # points within which an accuracy counts as the paper's
 _MEASURE = "all 10,000 pictures, 95 % intervals over seeds"
 # what the paper's text may mean, other than the main variant
 READINGS = (
-    "decay 50 m", "25 mini-batches, all rounds", "cifar stem", "genie kappa", "genie 10 steps", "genie 25 steps",
-    "norm global", "norm buckets of 512", "prune kernels", "planner sca, placed", "planner sca, true discs",
+    "nothing sensed", "decay 50 m", "25 mini-batches, all rounds", "cifar stem", "genie kappa", "genie 10 steps",
+    "genie 25 steps", "norm global", "norm buckets of 512", "prune kernels", "planner sca, placed",
+    "planner sca, true discs",
 )  # fmt: skip
 BUDGETS = {"genie kappa": 5, "genie 10 steps": 10, "genie 25 steps": 25, MAIN: 50}  # the genie's mini-batches a round
 _ELSEWHERE = (

@@ -18,7 +18,7 @@ from skyfed.report.tables import spread
 from skyfed.runs.store import Row
 
 CUT = "channels cut out"  # the variant of 2CEOAFL that prunes channels
-LIVE = "cifar stem, compressed"  # the variant without dead weights that prunes and quantises
+STEM, LIVE = "cifar stem", "cifar stem, compressed"  # the variants without dead weights: of AFL, of 2CEOAFL
 FLEET = [name for name in PAPER if name != "sgd"]
 LEVELS = (45, 47)  # %, on all pictures
 _CALM = 5  # rounds whose mean must reach a level
@@ -175,17 +175,16 @@ def _quantised(uplink: list[Row], name: str) -> tuple[float, float] | None:
 
 def without_dead(rounds: list[Row]) -> str:
     """Say what 2CEOAFL saves where every weight has a gradient: dead ones cost nothing to send."""
-    ends = [end_of(rounds, LIVE, name) for name in ("2ceoafl", "afl")]
-    if ends[0] is None or ends[1] is None:
+    end = end_of(rounds, LIVE, "2ceoafl")
+    if end is None or end_of(rounds, STEM, "afl") is None:
         return ""
-    until = min(end["round"] for end in ends if end)
     parts = []
-    for variant in (LIVE, MAIN):
-        own, base = (_sent(rounds, variant, name, until) for name in ("2ceoafl", "afl"))
-        parts.append(f"{base / 1e6:.0f} MB a round for AFL and {100 * (1 - own / base):.0f} % less for 2CEOAFL")
+    for base, own in ((STEM, LIVE), (MAIN, MAIN)):
+        much, less = _sent(rounds, base, "afl", end["round"]), _sent(rounds, own, "2ceoafl", end["round"])
+        parts.append(f"{much / 1e6:.0f} MB a round for AFL and {100 * (1 - less / much):.0f} % less for 2CEOAFL")
     return (
-        f" There the fleet sends {parts[0]} (`{LIVE}`), in `{MAIN}` {parts[1]} (seed 0, the first {until + 1} rounds; "
-        "2CEOAFL was not trained to the end on that stem)."
+        f" There the fleet sends {parts[0]} (`{LIVE}`), in `{MAIN}` {parts[1]} (seed 0, the first {end['round'] + 1} "
+        "rounds; 2CEOAFL was not trained to the end on that stem)."
     )
 
 

@@ -65,10 +65,9 @@ def answer(rounds: list[Row]) -> str:
     ]
     chance = apart([[*_by_seed(rounds, MAIN, name, "accuracy_full").values()] for name in PAPER])
     range_ = max(max(some.values()) - min(some.values()) for some in beside.values())
-    verdict = "no more than" if range_ <= chance else "more than"
+    verdict = "Part is data shift" if range_ > chance else "That more is sensed makes no difference beyond chance"
     return (
-        f"{said} How much is sensed matters {verdict} by chance (all 10,000 pictures, seed 0; seeds are up to "
-        f"{chance:.2f} apart, 95 %): {'; '.join(parts)}."
+        f"{said} {verdict} (all 10,000 pictures, seed 0; seeds are up to {chance:.2f} apart, 95 %): {'; '.join(parts)}."
     )
 
 
