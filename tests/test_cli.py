@@ -256,6 +256,10 @@ def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
         (["run", "smoke", "--set", "model.name=resnet99"], "allowed: resnet18, cnn, mlp, package.module:callable"),
         (["run", "smoke", "--set", "model.name=nowhere:build"], "model.name = 'nowhere:build': ModuleNotFoundError"),
         (["run", "smoke", "--set", "model.name=torch:rand"], "model.name = 'torch:rand': gave Tensor"),
+        (
+            ["report", "nowhere", "--out", "config.toml"],
+            "--out config.toml: the page is HTML; allowed: a name that ends",
+        ),
         (["run", "smoke", "--set", "device=cuda:99"], "device = 'cuda:99': not on this machine; allowed here: cpu"),
         (["run", "smoke", "--set", "device=gpu"], 'device = "gpu": allowed: cpu, cuda, mps, xpu, and one of several'),
         (["plan", "smoke", "--set", "field.file=/dev/zero"], "not a file"),

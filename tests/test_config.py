@@ -440,3 +440,26 @@ def test_any_overrides_are_a_config_or_bad_input(overrides):
 @given(st.text(max_size=30))
 def test_any_source_is_a_config_or_bad_input(source):
     only_bad_input(source, [])
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("lambda delta, setting: 2.0", "raw_probability(0.0, 'delta') gave 2.0; allowed: a probability, 0 to 1"),
+        ("lambda delta, setting: float('nan')", "gave nan; allowed: a probability"),
+        ("lambda delta, setting: 1 / (delta - 0.5)", "gave -2.0"),
+        ("lambda delta, setting: 1 / delta", "raw_probability(0.0, 'delta'): ZeroDivisionError"),
+        ("lambda delta: delta", "TypeError"),
+        ("0.5", "TypeError"),
+    ],
+)
+def test_an_algorithm_of_ones_own_is_tried_before_anything_is_planned(row, expected, tmp_path, monkeypatch):
+    name = f"rows_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(
+        f"from skyfed.algorithms import Recipe\nMINE = Recipe('Mine', prune=True, raw_probability={row})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadInputError) as caught:
+        load(f'algorithms=["{name}:MINE"]')
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -153,6 +153,18 @@ def failing(classes: int, side: int) -> nn.Module:
     raise ValueError("pictures of this size are not supported")
 
 
+def too_many_classes(classes: int, side: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * side * side, classes + 3))
+
+
+def two_answers(classes: int, side: int) -> nn.Module:
+    return nn.LSTM(side, classes)
+
+
+def wrong_inside(classes: int, side: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(7, classes))
+
+
 def test_ones_own_module_is_named_by_its_import_path():
     module = build(ModelSettings(name=f"{__name__}:Own"), classes=7, side=9)
     assert isinstance(module, Own)
@@ -169,6 +181,9 @@ def test_ones_own_module_is_named_by_its_import_path():
         (f"{__name__}:not_a_module", "gave str; allowed: a torch.nn.Module"),
         (f"{__name__}:too_few", "positional arguments"),
         (f"{__name__}:failing", "pictures of this size are not supported"),
+        (f"{__name__}:too_many_classes", "gave (2, 13) for two pictures; allowed: (2, 10), a score a class"),
+        (f"{__name__}:wrong_inside", "fails on pictures (2, 3, 32, 32): RuntimeError: "),
+        (f"{__name__}:two_answers", "fails on pictures"),
         (":f", ""),
         ("skyfed.rng:", ""),
         (".relative:f", ""),

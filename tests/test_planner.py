@@ -11,9 +11,12 @@ from skyfed.bench.planner import missions
 from skyfed.config import load_config
 from skyfed.errors import BadInputError, InfeasibleError
 from skyfed.flight import METHODS, Options, age_of_information, plan, planner, verify
+from skyfed.flight.planner import fell_back
 from skyfed.flight.remote import plan_fleet
 from skyfed.mission import prepare_mission
 from skyfed.records import Plan
+from skyfed.runs import RunFolder
+from skyfed.runs.flights import plan_into
 
 SMALL = case(0, classes=2, rounds=4, side=400.0)
 
@@ -127,3 +130,31 @@ def test_a_planner_of_ones_own_is_found_by_import_path_and_verified(
 def test_what_names_no_planner_is_refused(name: str) -> None:
     with pytest.raises(BadInputError, match=r"^flight.method = .*allowed: exact, sca, .*, package.module:function"):
         load_config("smoke", [f'flight.method="{name}"'])
+
+
+def test_a_planner_of_ones_own_that_always_fails_is_not_replaced_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that fails for some vehicles is; one that is mended afterwards finds nothing of the fallback's."""
+    source = (
+        "from skyfed.flight import plan\n"
+        "def solve(problem, options):\n"
+        "    if options.vehicle in {failing}:\n        raise ValueError('my bug')\n"
+        "    return plan(problem, 'hover', options)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "half_planner.py").write_text(source.replace("{failing}", "()"))
+    config = load_config("smoke", ["flight.method=half_planner:solve", "vehicles=2", "rounds=12"])
+    mission = prepare_mission(config.field, config.flight, config.sensing, 2, 12, config.seed)
+    for failing, notes in (("(0, 1)", None), ("(1,)", [False, True]), ("()", [False, False])):
+        (tmp_path / "half_planner.py").write_text(source.replace("{failing}", failing))
+        place = tmp_path / ("run" if notes is None or notes[1] else "whole")
+        with RunFolder.claim(place, config, []) as folder:
+            if notes is None:
+                with pytest.raises(InfeasibleError, match=r"'half_planner:solve' failed for every .*my bug$"):
+                    plan_into(folder, config, mission, 2, lambda *_: None)
+                assert not (place / "plan.npz").exists()
+            else:
+                fleet = plan_into(folder, config, mission, 2, lambda *_: None)
+                assert [fell_back(str(note)) for note in fleet.note] == notes

@@ -442,6 +442,15 @@ def checkpoints(place: Path) -> list[str]:
     return sorted(path.name for path in (place / "2ceoafl" / "checkpoints").iterdir())
 
 
+def test_a_run_does_not_go_on_with_other_pictures(broken, unbroken, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "KNOWN", pictures(seed=1))
+    with pytest.raises(BadInputError, match="not the pictures that it began with; allowed: the same pictures, or a"):
+        go(broken, small())
+    monkeypatch.undo()
+    go(broken, small())
+    assert same_run(unbroken, broken, ONE)
+
+
 def test_the_last_three_checkpoints_are_kept(broken, unbroken):
     assert checkpoints(broken) == [f"round-0000{t}.safetensors" for t in (2, 3, 4)]
     assert checkpoints(unbroken) == [f"round-0000{t}.safetensors" for t in (4, 5, 6)]

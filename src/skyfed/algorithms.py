@@ -54,4 +54,18 @@ def find_recipe(name: str) -> Recipe:
         raise ValueError(f"{name!r}: {type(error).__name__}: {error}") from None
     if not isinstance(found, Recipe):
         raise ValueError(f"{name!r} is a {type(found).__name__}; allowed: a skyfed.algorithms.Recipe")
+    _try(name, found)
     return found
+
+
+def _try(name: str, recipe: Recipe) -> None:
+    """Ask a row of the user's own for some probabilities: better now than after the flights are planned."""
+    tried: list[tuple[float, float | str]] = [(0.0, "delta"), (0.5, "delta"), (0.95, "delta"), (0.5, 0.5)]
+    for delta, setting in tried:
+        call = f"{name!r}: raw_probability({delta}, {setting!r})"
+        try:
+            found = float(recipe.raw_probability(delta, setting))
+        except Exception as error:  # whatever code of the user's own does
+            raise ValueError(f"{call}: {type(error).__name__}: {' '.join(str(error).splitlines())}") from None
+        if not 0 <= found <= 1:
+            raise ValueError(f"{call} gave {found}; allowed: a probability, 0 to 1")

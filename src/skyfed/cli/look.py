@@ -88,6 +88,8 @@ def report(
 
     Runs, folders of several seeds and sweeps stand side by side, finished or not.
     """
+    if out is not None and out.suffix.lower() not in (".html", ".htm"):
+        raise BadInputError(f"--out {out}: the page is HTML; allowed: a name that ends in .html")
     write_report(folders, out or (folders[0] if len(folders) == 1 else Path()) / "report.html")
 
 

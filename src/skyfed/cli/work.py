@@ -52,6 +52,7 @@ def plan_flights(folder: "RunFolder", config: "Config", mission: "Mission", plai
     """Plan what is not planned yet and print the table; a signal stops at once, finished flights are saved."""
     finished: set[int] = set()
     try:
+        from skyfed.flight.planner import fell_back
         from skyfed.report.live import counting
         from skyfed.report.tables import print_flights
         from skyfed.runs.flights import plan_into
@@ -69,6 +70,9 @@ def plan_flights(folder: "RunFolder", config: "Config", mission: "Mission", plai
         print(f"stopped: {len(finished)} of {config.vehicles} flights are saved; go on with: {again}", file=sys.stderr)
         raise
     print_flights(fleet, mission)
+    failed = [str(note) for note in fleet.note if fell_back(str(note))]
+    if failed:
+        print(f"warning: {len(failed)} of {config.vehicles} flights are not as asked for: {failed[0]}", file=sys.stderr)
     return fleet
 
 

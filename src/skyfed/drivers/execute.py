@@ -52,6 +52,7 @@ def execute(
     carry: opens the driver; by default vehicles are in this process, or in workers where there are several.
     """
     diverged: dict[str, str] = {}
+    folder.keep_to(pictures.content_hash())
     folder.note(diverged=None)
     vehicles = Vehicles(config, pictures, plan)
     for part, grown in (("training", vehicles.schedule.train), ("test", vehicles.schedule.test)):

@@ -49,6 +49,11 @@ def plan(problem: Problem, method: str = "exact", options: Options | None = None
     return replace(instead, bound=_ceiling(problem), seconds=time.process_time() - begin, method=method, note=note)
 
 
+def fell_back(note: str) -> bool:
+    """Tell from a plan's note whether it is the fallback's."""
+    return note.startswith(f"fallback {FALLBACK}: ")
+
+
 def load_solver(method: str) -> Solver:
     """Return the solver of a method, known or by import path; raises BadInputError for one that is not there."""
     if method not in METHODS and ":" not in method:

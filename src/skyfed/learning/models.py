@@ -1,5 +1,6 @@
 """The models: ResNet18 in two stems, a small CNN, an MLP, or a user's own nn.Module by import path."""
 
+import copy
 import importlib
 
 import torch
@@ -39,7 +40,24 @@ def _own(name: str, classes: int, side: int) -> nn.Module:
         raise BadInputError(f"model.name = {name!r}: {type(error).__name__}: {reason}") from None
     if not isinstance(built, nn.Module):
         raise BadInputError(f"model.name = {name!r}: gave {type(built).__name__}; allowed: a torch.nn.Module")
+    _try(name, built, classes, side)
     return built
+
+
+def _try(name: str, model: nn.Module, classes: int, side: int) -> None:
+    """Show a model of the user's own two pictures: better now than after the flights are planned."""
+    try:
+        with torch.no_grad():
+            scores = copy.deepcopy(model).eval()(torch.zeros(2, 3, side, side))
+    except Exception as error:  # whatever code of the user's own does
+        reason = " ".join(str(error).splitlines())
+        what = f"fails on pictures (2, 3, {side}, {side})"
+        raise BadInputError(f"model.name = {name!r}: {what}: {type(error).__name__}: {reason}") from None
+    shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    if shape != (2, classes):
+        raise BadInputError(
+            f"model.name = {name!r}: gave {shape} for two pictures; allowed: (2, {classes}), a score a class"
+        )
 
 
 def _norm(kind: str, channels: int) -> nn.Module:

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from skyfed.config import Config
-from skyfed.errors import BadInputError
+from skyfed.errors import BadInputError, InfeasibleError
 from skyfed.files import storage_errors, write_whole
 from skyfed.flight.fleet import FleetPlan, load_fleet_plan
+from skyfed.flight.planner import fell_back
 from skyfed.flight.problem import Options
 from skyfed.flight.remote import pack_plan, plan_fleet, unpack_plan
 from skyfed.flight.verify import verify
@@ -36,6 +37,13 @@ def plan_into(folder: RunFolder, config: Config, mission: Mission, workers: int,
         plans[open_ones[k]] = found
         write_whole(_part(parts, open_ones[k]), pack_plan(found))
         done(open_ones[k], found)
+    failed = [plans[u].note for u in range(config.vehicles) if fell_back(plans[u].note)]
+    if ":" in config.flight.method and len(failed) == config.vehicles:  # then it is the function, not the problem
+        with storage_errors(parts):
+            for path in parts.iterdir():
+                path.unlink()
+        reason = failed[0].partition(" failed ")[2]
+        raise InfeasibleError(f"flight.method = {config.flight.method!r} failed for every vehicle: {reason[1:-1]}")
     fleet = gather(config, mission, [plans[u] for u in range(config.vehicles)])
     write_whole(target, fleet.to_bytes())
     with storage_errors(parts):

@@ -106,7 +106,9 @@ class RunFolder:
         """Read the config of a folder that may be no run's at all."""
         if not (path / "config.toml").is_file():
             raise BadInputError(f"{path}: not a run's folder (no config.toml)")
-        return cls(path).read_config()
+        config = cls(path).read_config()
+        cls(path).refuse_changed()
+        return config
 
     def refuse_other(self, config: Config) -> None:
         """Raise if the folder is another config's; what changes no result (workers, track, fleet) does not matter."""
@@ -117,11 +119,29 @@ class RunFolder:
                 f"--out {self.path}: holds another run ({'; '.join(changed[:3])}); allowed: a new folder"
             )
 
+    def refuse_changed(self) -> None:
+        """Raise if config.toml is not what the run began with."""
+        identity = self.identity()
+        if (self._manifest() or {}).get("identity", identity) != identity:
+            raise BadInputError(
+                f"{self.path / 'config.toml'}: not as this run began (manifest.json knows it otherwise); "
+                "allowed: the config as it was, or a new folder"
+            )
+
     def note(self, **facts: Any) -> None:
         """Add what was learnt about a run to its manifest."""
         known = self._manifest() or {}
         if any(known.get(key) != value for key, value in facts.items()):
             write_whole(self.path / "manifest.json", json.dumps({**known, **facts}, indent=2).encode())
+
+    def keep_to(self, data: str) -> None:
+        """Take note of the hash of a run's pictures when it begins; raise if it goes on with others."""
+        known = (self._manifest() or {}).get("data", data)
+        if known != data:
+            raise BadInputError(
+                f"{self.path}: not the pictures that it began with; allowed: the same pictures, or a new folder"
+            )
+        self.note(data=data)
 
     def subfolder(self, name: str) -> Path:
         """Return a folder inside, made if need be."""
@@ -135,12 +155,8 @@ class RunFolder:
             self.refuse_other(config)
         else:
             write_whole(self.path / "config.toml", config.to_toml().encode())
+        self.refuse_changed()
         identity = self.identity()
-        if known is not None and known.get("identity", identity) != identity:
-            raise BadInputError(
-                f"{self.path / 'config.toml'}: not as this run began (manifest.json knows it otherwise); "
-                "allowed: the config as it was, or a new folder"
-            )
         if known is None:
             if any(path.is_dir() for path in self.path.iterdir()):  # not merely killed before it was first written
                 self.complaints.append(f"{self.path / 'manifest.json'}: missing or damaged; written anew")

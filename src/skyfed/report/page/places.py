@@ -79,7 +79,7 @@ def find_groups(places: Sequence[Path]) -> list[Group]:
         raise BadInputError("no folder given; allowed: a run's folder, one of seeds, a sweep's")
     names = _short_names(list(found))
     return [
-        Group(name, place, runs, [RunFolder(run).read_config() for run in runs])
+        Group(name, place, runs, [RunFolder.config_of(run) for run in runs])
         for name, (place, runs) in zip(names, found.items(), strict=True)
     ]
 
