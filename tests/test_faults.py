@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from torch import nn
+from torch import Tensor, nn
 
 from learning_cases import fleet_plan, pictures, tiny_config
 from skyfed.config import Config, load_config
@@ -157,6 +157,10 @@ def test_who_quantises_nothing_is_not_warned():
 class Empty(nn.Module):
     def __init__(self, classes: int, side: int) -> None:
         super().__init__()
+        self.classes = classes
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=(1, 2, 3))[:, None].expand(-1, self.classes)
 
 
 def test_a_module_without_weights_is_refused():

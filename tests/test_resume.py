@@ -442,6 +442,20 @@ def checkpoints(place: Path) -> list[str]:
     return sorted(path.name for path in (place / "2ceoafl" / "checkpoints").iterdir())
 
 
+@pytest.mark.parametrize("keep", [0, 3, 100, -9])
+@pytest.mark.parametrize("name", ["model.safetensors", "rounds.parquet", "uplink.parquet"])
+def test_what_a_finished_run_lost_is_made_again(unbroken, tmp_path, name, keep):
+    """Files that are empty or cut off; what is left of them is kept aside."""
+    place = tmp_path / "hurt"
+    shutil.copytree(unbroken, place)
+    file = place / "2ceoafl" / name
+    file.write_bytes(file.read_bytes()[:keep])
+    seen = go(place, small())
+    assert f"{file}: cannot be read, kept as {name}.damaged" in "\n".join(seen.lines)
+    assert same_run(unbroken, place, ONE)
+    assert not any("cannot be read" in line for line in go(place, small()).lines)
+
+
 def test_a_run_does_not_go_on_with_other_pictures(broken, unbroken, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "KNOWN", pictures(seed=1))
     with pytest.raises(BadInputError, match="not the pictures that it began with; allowed: the same pictures, or a"):

@@ -103,10 +103,11 @@ def end_with(failures: list[str]) -> None:
 def finished(folder: Path) -> bool:
     """Tell whether a run has nothing left to do."""
     from skyfed.runs.folder import RunFolder
-    from skyfed.runs.store import is_done
+    from skyfed.runs.store import damaged, is_done
 
     config = RunFolder(folder).read_config()
-    return drawn(folder, config) and all(is_done(folder / name) for name in config.algorithms)
+    places = [folder / name for name in config.algorithms]
+    return drawn(folder, config) and all(is_done(place) and not damaged(place) for place in places)
 
 
 def train_seeds(place: Path, pictures: "Pictures", plain: bool) -> None:

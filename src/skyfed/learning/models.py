@@ -48,7 +48,7 @@ def _try(name: str, model: nn.Module, classes: int, side: int) -> None:
     """Show a model of the user's own two pictures: better now than after the flights are planned."""
     try:
         with torch.no_grad():
-            scores = copy.deepcopy(model).eval()(torch.zeros(2, 3, side, side))
+            scores = copy.deepcopy(model).eval()(torch.randn(2, 3, side, side))  # as pictures are: around 0, not all 0
     except Exception as error:  # whatever code of the user's own does
         reason = " ".join(str(error).splitlines())
         what = f"fails on pictures (2, 3, {side}, {side})"

@@ -15,7 +15,7 @@ from skyfed.files import write_whole
 from skyfed.records import Singles
 from skyfed.runs.checkpoint import drop_checkpoints, last_checkpoint, pack_model, save_checkpoint
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Row, Table, is_done
+from skyfed.runs.store import Row, Table, damaged, is_done, set_aside
 from skyfed.sensing import Schedule
 from skyfed.simulate import Report, State
 from skyfed.theory.estimate import COLUMNS as THEORY
@@ -79,11 +79,12 @@ class AlgorithmRecorder:
 
     @property
     def done(self) -> bool:
-        """Whether the algorithm has been trained to the end."""
-        return is_done(self.path)
+        """Whether the algorithm has been trained to the end, and what that left can be read."""
+        return is_done(self.path) and not damaged(self.path)
 
     def standing(self, start: State) -> Standing:
         """Return where to go on: after the newest good checkpoint, or at the start."""
+        aside = set_aside(self.path)
         sizes = len(start.weights), len(start.buffers)
         found = last_checkpoint(self._checkpoints, self._identity, self._algorithm, sizes, self._config.vehicles)
         first, state, complaints = 0, start, []
@@ -103,7 +104,7 @@ class AlgorithmRecorder:
         for row in self._rounds.keep(first):
             self._forget(row.get("accuracy_class"))
         self._clock = time.perf_counter()
-        return Standing(first, state, complaints)
+        return Standing(first, state, [*aside, *complaints])
 
     def _complete(self, rounds: int) -> bool:
         """Tell whether both tables hold every round up to this one."""

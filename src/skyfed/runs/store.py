@@ -96,6 +96,45 @@ def read_parquet(path: Path, columns: list[str] | None = None) -> list[Row]:
     return rows
 
 
+_LEFT = ("uplink.parquet", "model.safetensors", "rounds.parquet")  # by a finished training; the last comes last
+
+
 def is_done(path: Path) -> bool:
-    """Tell whether an algorithm's folder holds all that a finished training leaves; the rounds' table comes last."""
-    return all((path / name).exists() for name in ("uplink.parquet", "model.safetensors", "rounds.parquet"))
+    """Tell whether an algorithm's folder holds all that a finished training leaves."""
+    return all((path / name).exists() for name in _LEFT)
+
+
+def damaged(path: Path) -> list[Path]:
+    """Return the files of a finished training that are there but cannot be read: cut off, or something else."""
+    return [file for name in _LEFT if (file := path / name).exists() and not _readable(file)]
+
+
+def set_aside(path: Path) -> list[str]:
+    """Rename what cannot be read, so that it is made again; returns a line for each."""
+    said = []
+    for file in damaged(path):
+        aside = file.with_name(f"{file.name}.damaged")
+        with storage_errors(file):
+            file.replace(aside)
+        said.append(f"{file}: cannot be read, kept as {aside.name}")
+    return said
+
+
+def _readable(file: Path) -> bool:
+    """Tell whether a file has the frame of its kind: a Parquet footer, or a safetensors header and what it promises."""
+    with storage_errors(file), file.open("rb") as opened:
+        size = opened.seek(0, os.SEEK_END)
+        opened.seek(0)
+        if file.suffix == ".parquet":
+            start = opened.read(4)
+            opened.seek(max(0, size - 4))
+            return size > 8 and start == opened.read(4) == b"PAR1"
+        length = int.from_bytes(opened.read(8), "little")
+        if size < 8 + length:
+            return False
+        try:
+            header = json.loads(opened.read(length))
+            ends = [int(part["data_offsets"][1]) for name, part in header.items() if name != "__metadata__"]
+            return 8 + length + max(ends) == size
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return False
