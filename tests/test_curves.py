@@ -167,7 +167,7 @@ def test_every_case_is_drawn_one_column_wide_with_units(
         assert 3_000 < pdf.stat().st_size < 200_000
     assert [figures[name].axes[0].get_xlabel() for name in ("accuracy", "payloads", *AXES)] == [
         "Round $t$", "Size of an upload (MB)", "Sent by all vehicles so far, measured (MB)",
-        "Computing time on the vehicles, modelled (s)", "Computing time on the vehicles, measured (s)",
+        "Slowest vehicle of every round, modelled (s)", "Slowest vehicle of every round, measured (s)",
     ]  # fmt: skip
 
 

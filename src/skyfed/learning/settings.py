@@ -86,5 +86,5 @@ class PruneSettings(BaseModel):
         if isinstance(self.delta, list) and (
             not self.delta or (len(self.delta) == 2 and self.delta[0] > self.delta[1])
         ):
-            raise ValueError("delta: allowed: a number, [low, high], or one number a vehicle")
+            raise ValueError("delta: allowed: a number, [low, high] with low <= high, or one number a vehicle")
         return self

@@ -31,8 +31,8 @@ Axis = Literal["megabytes", "modelled_seconds", "measured_seconds"]
 
 _LABELS: dict[Axis, str] = {
     "megabytes": "Sent by all vehicles so far, measured (MB)",
-    "modelled_seconds": "Computing time on the vehicles, modelled (s)",
-    "measured_seconds": "Computing time on the vehicles, measured (s)",
+    "modelled_seconds": "Slowest vehicle of every round, modelled (s)",
+    "measured_seconds": "Slowest vehicle of every round, measured (s)",
 }
 _MEASURED: dict[str, Any] = {"linestyle": "-", "markersize": 3.0, "markeredgewidth": 0.6, "markeredgecolor": None}
 _FORMULA = _MEASURED | {"linestyle": DASHED, "markerfacecolor": "white"}
