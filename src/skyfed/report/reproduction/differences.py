@@ -6,11 +6,10 @@ from statistics import mean, stdev
 from skyfed.report.reproduction.accuracy import BUDGETS, NEAR, beyond
 from skyfed.report.reproduction.chance import LATE
 from skyfed.report.reproduction.collect import MAIN
-from skyfed.report.reproduction.reading import OPEN, PAPER, courses_of, end_of, grid, late, seeds_of, title
+from skyfed.report.reproduction.reading import FLEET, OPEN, PAPER, courses_of, end_of, grid, late, seeds_of, title
 from skyfed.report.reproduction.shift import STILL
 from skyfed.runs.store import Row
 
-FLEET = [name for name in PAPER if name != "sgd"]
 _WIDE = 3.0  # points of a 95 % interval's half beyond which it excludes little
 
 

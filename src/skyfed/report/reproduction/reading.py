@@ -10,6 +10,7 @@ from skyfed.algorithms import find_recipe
 from skyfed.runs.store import Row, read_parquet
 
 PAPER = {"sgd": 51.5, "afl": 48.7, "afl-prune": 48.4, "afl-quant": 48.2, "2ceoafl": 47.5}  # %, after 100 rounds
+FLEET = [name for name in PAPER if name != "sgd"]  # those that have vehicles
 OPEN = "Not measured yet."
 TABLES = ("rounds", "uplink", "flights", "rates")  # what was gathered of runs, a Parquet file each
 _EVERY = 5  # rounds between the tests of a variant

@@ -4,8 +4,8 @@ from statistics import mean, stdev
 
 from skyfed.report.reproduction.collect import MAIN
 from skyfed.report.reproduction.reading import (
+    FLEET,
     OPEN,
-    PAPER,
     an_upload,
     courses_of,
     end_of,
@@ -19,7 +19,6 @@ from skyfed.runs.store import Row
 
 CUT = "channels cut out"  # the variant of 2CEOAFL that prunes channels
 STEM, LIVE = "cifar stem", "cifar stem, compressed"  # the variants without dead weights: of AFL, of 2CEOAFL
-FLEET = [name for name in PAPER if name != "sgd"]
 LEVELS = (45, 47)  # %, on all pictures
 _CALM = 5  # rounds whose mean must reach a level
 
