@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from skyfed.config import Config, load_config
-from skyfed.runs.recorder import ROUNDS, UPLINK
+from skyfed.runs.columns import ROUNDS, UPLINK
 from skyfed.runs.store import Row, Table
 from skyfed.theory.estimate import COLUMNS as THEORY
 from test_figures import hand_made_fleet
@@ -51,9 +51,9 @@ def write_tables(folder: Path, config: Config, k: int, done: int | None) -> None
         row: Row = dict.fromkeys(ROUNDS, 0)
         rounds.append([row | {"round": t} | told | sizes | {"accuracy_class": classes.tolist()}])
     if done is None:
-        uplink.finish(UPLINK)
+        uplink.finish()
         (folder / "model.safetensors").write_bytes(b"")
-        rounds.finish(ROUNDS)
+        rounds.finish()
 
 
 def _upload(config: Config, k: int, t: int, u: int, rng: np.random.Generator) -> Row:

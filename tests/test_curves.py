@@ -17,7 +17,7 @@ from skyfed.report.courses import Curve, Run, read_curves
 from skyfed.report.curves import Axis, draw_accuracy, draw_accuracy_over, draw_payloads
 from skyfed.report.figures import save
 from skyfed.report.style import algorithm_look
-from skyfed.runs.recorder import ROUNDS, UPLINK
+from skyfed.runs.columns import TABLES
 from skyfed.runs.store import Row, Table
 from skyfed.wire import paper_bits
 
@@ -58,11 +58,11 @@ def make_run(
                 "measured_seconds": float(random.normal(1.3, 0.1)),
             })  # fmt: skip
     (folder / algorithm).mkdir(parents=True)
-    for name, found, columns in (("uplink", uploads, UPLINK), ("rounds", rows, ROUNDS)):
+    for name, found in (("uplink", uploads), ("rounds", rows)):
         table = Table(folder / algorithm, name)
-        table.append(found)
+        table.append([dict.fromkeys(TABLES[name]) | row for row in found])
         if finish:
-            table.finish(columns)
+            table.finish()
 
 
 def make_curves(
@@ -79,10 +79,14 @@ def write_by_hand(folder: Path, accuracies: list[float | None], uploads: list[tu
     """Write what the figures need: accuracies by round; of every upload round, bytes, modelled, measured seconds."""
     folder.mkdir(parents=True)
     Table(folder, "rounds").append(
-        [{"round": t, "accuracy": a, "accuracy_full": a and a / 2} for t, a in enumerate(accuracies)]
+        [
+            dict.fromkeys(TABLES["rounds"]) | {"round": t, "accuracy": a, "accuracy_full": a and a / 2}
+            for t, a in enumerate(accuracies)
+        ]
     )
     names = ("round", "wire_bytes", "modelled_seconds", "measured_seconds")
-    Table(folder, "uplink").append([dict(zip(names, row, strict=True)) | {"paper_bits": 100.0} for row in uploads])
+    known = dict.fromkeys(TABLES["uplink"]) | {"paper_bits": 100.0}
+    Table(folder, "uplink").append([known | dict(zip(names, row, strict=True)) for row in uploads])
 
 
 def flat_curve(algorithm: str, megabytes: float, points: int = 3) -> Curve:

@@ -17,7 +17,7 @@ from skyfed.report.reproduction.collect import changes
 from skyfed.report.reproduction.reading import read_machines, read_results, run_name
 from skyfed.report.settings import settings_page
 from skyfed.report.variants import variants_table
-from skyfed.runs.recorder import ROUNDS, UPLINK
+from skyfed.runs.columns import ROUNDS, UPLINK
 from skyfed.runs.store import read_parquet
 from skyfed.runs.sweep import read_sweep
 

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from skyfed.cli import app
 from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError, SkyfedError, StorageError
+from skyfed.runs.columns import ROUNDS
 from skyfed.runs.folder import RunFolder, in_use, locked
 from skyfed.runs.listing import Group, Run, list_runs, look
-from skyfed.runs.recorder import ROUNDS, UPLINK
 from skyfed.runs.store import Table
 
 
@@ -25,13 +25,12 @@ def trained(place: Path, algorithm: str, rounds: int, whole: bool = False) -> No
     """Write the tables as a training leaves them."""
     folder = place / algorithm
     folder.mkdir()
-    rows = [
-        {"round": t, "accuracy": 0.25 * t if t else None, "wire_bytes": 500_000, "seconds": 2.0} for t in range(rounds)
-    ]
+    known = dict.fromkeys(ROUNDS) | {"wire_bytes": 500_000, "seconds": 2.0}
+    rows = [known | {"round": t, "accuracy": 0.25 * t if t else None} for t in range(rounds)]
     Table(folder, "rounds").append(rows)
     if whole:
-        Table(folder, "uplink").finish(UPLINK)
-        Table(folder, "rounds").finish(ROUNDS)
+        Table(folder, "uplink").finish()
+        Table(folder, "rounds").finish()
         (folder / "model.safetensors").touch()
 
 
@@ -125,8 +124,8 @@ DAMAGE = {
     "a number": (lambda place: (place / "config.toml").write_text("algorithms = 3"), "names no algorithms"),
     "no table": (lambda place: (place / "afl" / "rounds.parquet").write_text("x"), "afl/rounds.parquet: not a table"),
     "a folder": (lambda place: _swap(place / "config.toml"), "config.toml"),
-    "odd lines": (lambda place: _lines(place / "afl", '{"round": 0}\n'), "afl/rounds: not a table"),
-    "no rows": (lambda place: _lines(place / "afl", "[1]\n"), "afl/rounds: not a table"),
+    "odd lines": (lambda place: _lines(place / "afl", '{"round": 0}\n'), "afl/rounds.jsonl: line 1 is not a row"),
+    "no rows": (lambda place: _lines(place / "afl", "[1]\n"), "afl/rounds.jsonl: line 1 is not a row"),
 }  # fmt: skip
 
 

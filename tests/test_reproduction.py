@@ -12,8 +12,8 @@ from skyfed.report.reproduction import MAIN, PAPER, collect, fill, tables
 from skyfed.report.reproduction.chance import _holm
 from skyfed.report.reproduction.collect import _flights
 from skyfed.report.reproduction.reading import late, read_machines
+from skyfed.runs.columns import ROUNDS, UPLINK
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.recorder import ROUNDS, UPLINK
 from skyfed.runs.store import Table, read_parquet, write_parquet
 from skyfed.runs.sweep import read_sweep
 
@@ -63,9 +63,9 @@ def made(
                 for k in range(10)
             ]
             Table(where, "uplink").append(uploads if name != "sgd" else [])
-            Table(where, "uplink").finish(UPLINK)
+            Table(where, "uplink").finish()
             (where / "model.safetensors").touch()
-            Table(where, "rounds").finish(ROUNDS)
+            Table(where, "rounds").finish()
 
 
 @pytest.fixture

@@ -21,14 +21,16 @@ from skyfed.cli import draw
 from skyfed.config import Config
 from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
+from skyfed.report.courses import read_curves
 from skyfed.robust import pack, unpack
 from skyfed.runs import RunFolder
 from skyfed.runs import recorder as recorder_module
 from skyfed.runs.checkpoint import last_checkpoint, pack_model, save_checkpoint, unpack_model
+from skyfed.runs.columns import ROUNDS as ROUND_COLUMNS
 from skyfed.runs.seeds import claim_seeds
-from skyfed.runs.store import Row, read_parquet
+from skyfed.runs.store import Row, read_parquet, write_parquet
 
-COMMAND = [sys.executable, "-m", "skyfed.cli"]
+COMMAND = [sys.executable, "-m", "skyfed"]
 ROUNDS = 5
 SETTINGS = (
     "vehicles=2", f"rounds={ROUNDS}", "eval_every=2", "workers=1", "field.classes=4", "flight.method=greedy",
@@ -456,6 +458,33 @@ def test_what_a_finished_run_lost_is_made_again(unbroken, tmp_path, name, keep):
     assert not any("cannot be read" in line for line in go(place, small()).lines)
 
 
+@pytest.mark.parametrize(
+    ("name", "rows", "wrong"),
+    [
+        ("uplink", [{"round": 0}], "column 'vehicle' is missing"),
+        ("rounds", [dict.fromkeys(ROUND_COLUMNS, "x")], "column 'round' holds string, not int64"),
+    ],
+)
+def test_another_table_under_a_table_s_name_is_refused_and_made_again(unbroken, tmp_path, name, rows, wrong):
+    place = tmp_path / "hurt"
+    shutil.copytree(unbroken, place)
+    file = place / "2ceoafl" / f"{name}.parquet"
+    write_parquet(file, rows)
+    with pytest.raises(BadInputError, match=f"{file}: not a table of {name}: {wrong}"):
+        read_curves([place], ["2ceoafl"])
+    go(place, small())
+    assert same_run(unbroken, place, ONE)
+
+
+@pytest.mark.parametrize("line", ['{"round": 0}', "[1]", '{"round": "x"}', "[" * 100_000])
+def test_a_line_of_something_else_counts_as_missing_when_a_run_goes_on(broken, unbroken, line):
+    table = broken / "2ceoafl" / "rounds.jsonl"
+    table.write_text(f"{line}\n{table.read_text()}")
+    seen = go(broken, small())
+    assert "rounds are missing from the tables; starting over" in "\n".join(seen.lines)
+    assert same_run(unbroken, broken, ONE)
+
+
 def test_a_run_does_not_go_on_with_other_pictures(broken, unbroken, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "KNOWN", pictures(seed=1))
     with pytest.raises(BadInputError, match="not the pictures that it began with; allowed: the same pictures, or a"):
@@ -588,10 +617,10 @@ def test_a_kill_at_the_very_end_leaves_nothing_unfinished(unbroken, tmp_path, mo
     place = tmp_path / "run"
     real_write, real_finish = recorder_module.write_whole, recorder_module.Table.finish
 
-    def finish(self: recorder_module.Table, columns: dict[str, str]) -> None:
+    def finish(self: recorder_module.Table) -> None:
         if missing == "everything" or (missing == "the rounds' table" and self.parquet.name == "rounds.parquet"):
             raise StopHereError
-        real_finish(self, columns)
+        real_finish(self)
 
     def write(path: Path, data: bytes) -> None:
         if missing == "the model" and path.name == "model.safetensors":

@@ -18,24 +18,6 @@ from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Row, Table, damaged, is_done, set_aside
 from skyfed.sensing import Schedule
 from skyfed.simulate import Report, State
-from skyfed.theory.estimate import COLUMNS as THEORY
-
-ROUNDS = {
-    "round": "int", "accuracy": "float", "accuracy_full": "float", "loss": "float", "train_loss": "float",
-    "test_size": "int", "train_size": "int", "eta": "float", "eta_local": "float", "seconds": "float",
-    "wire_bytes": "int", "downlink_bytes": "int", "uploads": "int", "dropped": "int",
-    "forgetting": "float", "accuracy_class": "floats",
-}  # fmt: skip
-UPLINK = {
-    "round": "int", "vehicle": "int", "delta": "float", "kept": "int", "kept_live": "int", "quantised": "bool",
-    "paper_bits": "float", "wire_bytes": "int", "buffer_bytes": "int", "modelled_seconds": "float",
-    "measured_seconds": "float", "measured_cpu_seconds": "float", "modelled_energy": "float", "train_loss": "float",
-    "dropped": "text", "pruned_share": "float", "raw_probability": "float", "quantiser_bound": "float",
-    "quantiser_variance": "float", "fly_seconds": "float", "send_seconds": "float", "fly_joules": "float",
-    "send_joules": "float", "wait_joules": "float", "rate": "float", "late": "float", "battery_left": "float",
-    "samples": "int", "turned": "bool",
-}  # fmt: skip
-
 
 JOULES = ("modelled_energy", "fly_joules", "send_joules", "wait_joules")  # what a vehicle's round takes, modelled
 
@@ -108,8 +90,8 @@ class AlgorithmRecorder:
 
     def _complete(self, rounds: int) -> bool:
         """Tell whether both tables hold every round up to this one."""
-        uploads = Counter(row["round"] for row in self._uplink.rows())
-        whole = {row["round"] for row in self._rounds.rows() if uploads[row["round"]] == row["uploads"]}
+        uploads = Counter(row["round"] for row in self._uplink.good())
+        whole = {row["round"] for row in self._rounds.good() if uploads[row["round"]] == row["uploads"]}
         return whole >= set(range(rounds))
 
     def record(self, state: State, report: Report) -> None:
@@ -138,12 +120,12 @@ class AlgorithmRecorder:
 
     def finish(self, state: State) -> None:
         """Turn the tables into Parquet and save the model; may be repeated where it was cut short."""
-        self._uplink.finish(UPLINK)
+        self._uplink.finish()
         if self._config.theory.every:
-            self._theory.finish(THEORY)
+            self._theory.finish()
         about = {"run": self._identity, "algorithm": self._algorithm, "round": str(self._config.rounds - 1)}
         write_whole(self.path / "model.safetensors", pack_model(self._deliver(state.weights), state.buffers, about))
-        self._rounds.finish(ROUNDS)
+        self._rounds.finish()
 
     def _round_row(self, report: Report) -> Row:
         t, train = report.round, self._config.train

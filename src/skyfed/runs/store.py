@@ -7,6 +7,7 @@ from typing import Any
 
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
+from skyfed.runs.columns import TABLES, fits, misfit, schema
 
 Row = dict[str, Any]
 
@@ -15,6 +16,7 @@ class Table:
     """Rows that grow round by round: `name.jsonl` until `finish` turns it into `name.parquet`."""
 
     def __init__(self, folder: Path, name: str) -> None:
+        self._name = name
         self._lines = folder / f"{name}.jsonl"
         self.parquet = folder / f"{name}.parquet"
 
@@ -27,42 +29,47 @@ class Table:
 
     def rows(self, columns: list[str] | None = None) -> list[Row]:
         """Return all rows so far, with these columns at least; a last line that was cut off is left out."""
+        found, strange = self._read(columns)
+        if strange:
+            raise BadInputError(f"{self._lines}: line {strange} is not a row of a table of {self._name}")
+        return found
+
+    def good(self) -> list[Row]:
+        """Return all rows up to the first line that is none."""
+        return self._read()[0]
+
+    def _read(self, columns: list[str] | None = None) -> tuple[list[Row], int]:
+        """Return the rows up to a line that was cut off or is no row of this table, and the number of the latter."""
         if self.parquet.exists():
-            return read_parquet(self.parquet, columns)
-        found = []
+            return read_parquet(self.parquet, columns, self._name), 0
+        found: list[Row] = []
         with storage_errors(self._lines):
             lines = self._lines.read_bytes().splitlines() if self._lines.exists() else []
-        for line in lines:
+        for k, line in enumerate(lines):
             try:
-                found.append(json.loads(line))
-            except ValueError:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
                 break
-        return found
+            if not fits(self._name, row):
+                return found, k + 1
+            found.append(row)
+        return found, 0
 
     def keep(self, rounds: int) -> list[Row]:
         """Forget rows of rounds from `rounds` on; returns the others."""
-        kept = [row for row in self.rows() if row["round"] < rounds]
+        kept = [row for row in self.good() if row["round"] < rounds]
         write_whole(self._lines, "".join(json.dumps(row) + "\n" for row in kept).encode())
         with storage_errors(self.parquet):
             self.parquet.unlink(missing_ok=True)
         return kept
 
-    def finish(self, columns: dict[str, str]) -> None:
-        """Write the Parquet file with these columns (name: Arrow type) and remove the lines."""
+    def finish(self) -> None:
+        """Write the Parquet file and remove the lines."""
         import pyarrow as pa
 
-        kinds = {
-            "int": pa.int64(),
-            "float": pa.float64(),
-            "bool": pa.bool_(),
-            "text": pa.string(),
-            "floats": pa.list_(pa.float64()),
-        }
-        schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
-        _write(
-            self.parquet,
-            pa.Table.from_pylist([{name: row.get(name) for name in columns} for row in self.rows()], schema),
-        )
+        names = TABLES[self._name]
+        rows = [{name: row.get(name) for name in names} for row in self.rows()]
+        _write(self.parquet, pa.Table.from_pylist(rows, schema(self._name)))
         with storage_errors(self._lines):
             self._lines.unlink(missing_ok=True)
 
@@ -84,13 +91,17 @@ def _write(path: Path, table: Any) -> None:
     write_whole(path, sink.getvalue().to_pybytes())
 
 
-def read_parquet(path: Path, columns: list[str] | None = None) -> list[Row]:
-    """Read a table written by `finish`, whole or only these columns."""
+def read_parquet(path: Path, columns: list[str] | None = None, name: str | None = None) -> list[Row]:
+    """Read a table, whole or only these columns; refuse what is not the run's table of this name, if one is given."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        rows: list[Row] = pq.ParquetFile(path).read(columns).to_pylist()
+        file = pq.ParquetFile(path)
+        wrong = misfit(name, file.schema_arrow) if name else ""
+        if wrong:
+            raise BadInputError(f"{path}: not a table of {name}: {wrong}")
+        rows: list[Row] = file.read(columns).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise BadInputError(f"{path}: not a table ({error})") from None
     return rows
@@ -121,14 +132,12 @@ def set_aside(path: Path) -> list[str]:
 
 
 def _readable(file: Path) -> bool:
-    """Tell whether a file has the frame of its kind: a Parquet footer, or a safetensors header and what it promises."""
+    """Tell whether a file is of its kind: a table with its columns, or a safetensors header and what it promises."""
+    if file.suffix == ".parquet":
+        return _is_table(file)
     with storage_errors(file), file.open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)
         opened.seek(0)
-        if file.suffix == ".parquet":
-            start = opened.read(4)
-            opened.seek(max(0, size - 4))
-            return size > 8 and start == opened.read(4) == b"PAR1"
         length = int.from_bytes(opened.read(8), "little")
         if size < 8 + length:
             return False
@@ -137,4 +146,16 @@ def _readable(file: Path) -> bool:
             ends = [int(part["data_offsets"][1]) for name, part in header.items() if name != "__metadata__"]
             return 8 + length + max(ends) == size
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return False
+
+
+def _is_table(file: Path) -> bool:
+    """Tell whether a Parquet file has the columns of the table it is named after; its rows are not read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with storage_errors(file), file.open("rb") as opened:
+        try:
+            return not misfit(file.stem, pq.read_schema(opened))
+        except pa.ArrowException:
             return False

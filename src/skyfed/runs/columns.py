@@ -1,0 +1,59 @@
+"""The columns of a run's tables (name: kind), and whether a table has them."""
+
+from typing import TYPE_CHECKING, Any
+
+from skyfed.theory.estimate import COLUMNS as THEORY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROUNDS = {
+    "round": "int", "accuracy": "float", "accuracy_full": "float", "loss": "float", "train_loss": "float",
+    "test_size": "int", "train_size": "int", "eta": "float", "eta_local": "float", "seconds": "float",
+    "wire_bytes": "int", "downlink_bytes": "int", "uploads": "int", "dropped": "int",
+    "forgetting": "float", "accuracy_class": "floats",
+}  # fmt: skip
+UPLINK = {
+    "round": "int", "vehicle": "int", "delta": "float", "kept": "int", "kept_live": "int", "quantised": "bool",
+    "paper_bits": "float", "wire_bytes": "int", "buffer_bytes": "int", "modelled_seconds": "float",
+    "measured_seconds": "float", "measured_cpu_seconds": "float", "modelled_energy": "float", "train_loss": "float",
+    "dropped": "text", "pruned_share": "float", "raw_probability": "float", "quantiser_bound": "float",
+    "quantiser_variance": "float", "fly_seconds": "float", "send_seconds": "float", "fly_joules": "float",
+    "send_joules": "float", "wait_joules": "float", "rate": "float", "late": "float", "battery_left": "float",
+    "samples": "int", "turned": "bool",
+}  # fmt: skip
+TABLES = {"rounds": ROUNDS, "uplink": UPLINK, "theory": THEORY}
+_LATER = ("turned",)  # added since the first format: folders of before are without
+
+
+def schema(name: str) -> "pa.Schema":
+    """Return the Arrow schema of one of the tables."""
+    import pyarrow as pa
+
+    kinds = {
+        "int": pa.int64(),
+        "float": pa.float64(),
+        "bool": pa.bool_(),
+        "text": pa.string(),
+        "floats": pa.list_(pa.float64()),
+    }
+    return pa.schema([(column, kinds[kind]) for column, kind in TABLES[name].items()])
+
+
+def misfit(name: str, found: "pa.Schema") -> str:
+    """Say in what a file's schema is not that of one of the tables; nothing if it is. It may have further columns."""
+    for column in schema(name):
+        if column.name not in found.names:
+            if column.name in _LATER:
+                continue
+            return f"column {column.name!r} is missing"
+        kind = found.field(column.name).type
+        if kind != column.type:
+            return f"column {column.name!r} holds {kind}, not {column.type}"
+    return ""
+
+
+def fits(name: str, row: Any) -> bool:
+    """Tell whether a line of a table that is still growing has its columns."""
+    known = isinstance(row, dict) and row.keys() >= TABLES[name].keys() - set(_LATER)
+    return known and isinstance(row["round"], int)
