@@ -94,7 +94,7 @@ def audit(count: int, seed: int) -> list[Row]:
         failed = []
         for words in verbs:
             done = subprocess.run(
-                [sys.executable, "-m", "skyfed.cli", *words],
+                [sys.executable, "-m", "skyfed", *words],
                 env=environment,
                 capture_output=True,
                 text=True,

@@ -31,7 +31,7 @@ with warnings.catch_warnings():
 
     from skyfed.cli import app, main, run_arguments
 
-COMMAND = [sys.executable, "-m", "skyfed.cli"]
+COMMAND = [sys.executable, "-m", "skyfed"]
 
 
 def skyfed(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
@@ -226,6 +226,23 @@ def test_words_need_none_of_the_heavy_libraries(arguments):
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
+def test_ctrl_c_while_modules_are_loaded_says_nothing():
+    script = """
+        import signal, sys
+        from skyfed.__main__ import main
+
+        class Interrupt:
+            def find_spec(self, name, path=None, target=None):
+                if name == "skyfed.cli.app":
+                    signal.raise_signal(signal.SIGINT)
+
+        sys.meta_path.insert(0, Interrupt())
+        main()
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
 # what is refused
 
 
@@ -393,7 +410,7 @@ class Running:
     ],
 )
 def test_a_signal_stops_the_planning_and_keeps_what_is_finished(small, tmp_path, number, code, workers):
-    running = Running(small, tmp_path / "run", f"workers={workers}")
+    running = Running(small, tmp_path / "run", f"workers={workers}", "rounds=60")
     running.wait_for_parts(3)
     said = running.stop(number)
     assert running.process.returncode == code, said

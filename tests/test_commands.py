@@ -88,7 +88,7 @@ def test_ones_own_things_work_as_shown(page: str, tmp_path: Path, monkeypatch: p
     kinds = ("data.name=folder:", "field.classes=6", "model.name=my_", "flight.method=my_")
     mine = [setting for setting in shown if setting.startswith(kinds) or "my_algorithm:MINE" in setting]
     assert len(mine) == 5
-    words = ["-m", "skyfed.cli", "run", "smoke", "--plain", "--out", "run"]
+    words = ["-m", "skyfed", "run", "smoke", "--plain", "--out", "run"]
     for setting in [*mine, *TINY]:
         words += ["--set", setting]
     said = run(tmp_path, *words)
@@ -107,7 +107,7 @@ def test_the_readmes_python_runs(tmp_path: Path) -> None:
 
 def test_the_recipes_python_reads_a_runs_tables(tmp_path: Path) -> None:
     pytest.importorskip("polars")
-    words = ["-m", "skyfed.cli", "run", "smoke", "--plain", "--out", "runs/mine", "--set", 'algorithms=["2ceoafl"]']
+    words = ["-m", "skyfed", "run", "smoke", "--plain", "--out", "runs/mine", "--set", 'algorithms=["2ceoafl"]']
     for setting in TINY:
         words += ["--set", setting]
     run(tmp_path, *words)
@@ -123,5 +123,5 @@ def test_the_recipes_field_is_planned(tmp_path: Path) -> None:
     (tmp_path / "clusters.csv").write_text("class,x,y,deviation\n0,-200,0,40\n1,200,0,50\n2,0,250,45\n")
     shares = [f"{t},{c},{1 + (t + c) % 3}\n" for t in range(60) for c in range(3)]
     (tmp_path / "psi.csv").write_text("round,class,psi\n" + "".join(shares))
-    run(tmp_path, "-m", "skyfed.cli", "plan", "my-survey.toml", "--plain", "--out", "survey")
+    run(tmp_path, "-m", "skyfed", "plan", "my-survey.toml", "--plain", "--out", "survey")
     assert list((tmp_path / "survey" / "waypoints").iterdir())

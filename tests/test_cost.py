@@ -127,7 +127,9 @@ def test_the_law_of_pruning():
 
 def test_flops_of_a_local_round():
     """A linear layer of 12 x 5: 60 multiply-adds, forward and twice that backward, two FLOPs each."""
-    assert round_flops(TrainSettings(batch_size=8, batches_per_round=2), 60) == 6 * 60 * 16
+    train = TrainSettings(batch_size=8, batches_per_round=2)
+    assert round_flops(train, 60, held=50) == 6 * 60 * 16
+    assert round_flops(train, 60, held=3) == 6 * 60 * 6  # no mini-batch has more than the vehicle holds
 
 
 def test_multiplications_of_resnet18_are_those_with_real_pixels():

@@ -32,7 +32,7 @@ def python(place: Path, *arguments: str) -> str:
 
 def skyfed(place: Path, *arguments: str, settings: tuple[str, ...] = TINY) -> str:
     chosen = [word for setting in settings for word in ("--set", setting)]
-    return python(place, "-m", "skyfed.cli", *arguments, "--plain", *chosen)
+    return python(place, "-m", "skyfed", *arguments, "--plain", *chosen)
 
 
 def test_no_example_is_longer_than_sixty_lines() -> None:

@@ -71,7 +71,7 @@ def on(host: str, *words: str, log: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with log.open("ab") as out:
         return subprocess.Popen(
-            ["ip", "netns", "exec", host, sys.executable, "-m", "skyfed.cli", "fleet", *words],
+            ["ip", "netns", "exec", host, sys.executable, "-m", "skyfed", "fleet", *words],
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0,
         )  # fmt: skip
 

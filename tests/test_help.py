@@ -49,7 +49,7 @@ def completed(*words: str, **options: object) -> list[str]:
         **os.environ, "_SKYFED_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(("skyfed", *words)),
         "COMP_CWORD": str(len(words)),
     }  # fmt: skip
-    command = [sys.executable, "-m", "skyfed.cli"]
+    command = [sys.executable, "-m", "skyfed"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, **options)
     assert done.stderr == ""
     return done.stdout.split()
@@ -71,7 +71,7 @@ def test_help_comes_fast():
     spent = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "skyfed.cli", "--help"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-m", "skyfed", "--help"], check=True, stdout=subprocess.DEVNULL)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(spent) <= 0.4

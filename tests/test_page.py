@@ -492,7 +492,7 @@ def test_places_are_found_named_and_refused(place: Path, several: Path, one: Pat
 
 def test_the_command_writes_where_it_says_and_refuses_in_one_line(one: Path, several: Path, tmp_path: Path) -> None:
     def skyfed(*arguments: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "skyfed.cli", "report", *map(str, arguments)]
+        command = [sys.executable, "-m", "skyfed", "report", *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
     one.unlink()

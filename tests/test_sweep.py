@@ -178,7 +178,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
 def begun(folder: Path, place: Path, heard: Any = signal.default_int_handler) -> tuple[subprocess.Popen[str], Path]:
     """Start a long sweep; returns it when its run has finished a round, and that run's rounds."""
     path = written(folder, TINY.replace("rounds=2", "rounds=400"))
-    command = [sys.executable, "-m", "skyfed.cli", "sweep", str(path), "--out", str(place), "--plain"]
+    command = [sys.executable, "-m", "skyfed", "sweep", str(path), "--out", str(place), "--plain"]
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,

@@ -75,7 +75,7 @@ def test_all_of_the_package_and_nothing_else_is_in_the_wheel(wheel):
 
 def test_the_wheel_names_its_command_licence_and_extras(wheel):
     names = {Path(name).name: name for name in wheel.namelist() if ".dist-info/" in name}
-    assert "skyfed = skyfed.cli:main" in wheel.read(names["entry_points.txt"]).decode()
+    assert "skyfed = skyfed.__main__:main" in wheel.read(names["entry_points.txt"]).decode()
     assert "LICENSE" in names
     said = metadata(wheel)
     for extra in ("fleet", "scip", "track", "tune"):

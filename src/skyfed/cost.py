@@ -179,9 +179,12 @@ def local_rounds(train: TrainSettings, pruned: bool, delta: float) -> float:
     return train.rho + train.kappa * (1 - delta) if pruned else float(train.kappa)
 
 
-def round_flops(train: TrainSettings, multiplications: float) -> float:
-    """FLOPs of one dense local round: forward and twice that backward, two for a multiply-add."""
-    return 6.0 * multiplications * train.batch_size * train.batches_per_round
+def round_flops(train: TrainSettings, multiplications: float, held: int) -> float:
+    """FLOPs of one dense local round: forward and twice that backward, two for a multiply-add.
+
+    held  pictures that the vehicle has; a mini-batch cannot have more
+    """
+    return 6.0 * multiplications * min(train.batch_size, held) * train.batches_per_round
 
 
 def spend(

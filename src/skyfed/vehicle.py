@@ -138,7 +138,7 @@ class Vehicles:
         if self._pruner is not None:
             self.layout = replace(self.layout, channels=self._pruner.channels)
         self.journeys = journeys(plan.positions, settings.sensor.altitude)
-        self.flops = round_flops(settings.train, all_multiplications(self.model.module, self.model.seen))
+        self._multiplications = all_multiplications(self.model.module, self.model.seen)
         self._batches = Batches(pictures, dtype, self.model.device, self.model.wide)
         bare = [u for u in range(settings.vehicles) if not len(self.schedule.train_set(u, 0))]
         if bare:
@@ -242,9 +242,11 @@ class Vehicles:
 
     def _spent(self, recipe: Recipe, vehicle: int, t: int, delta: float, message: int) -> Spending:
         """Return what the round costs by the model of `cost`."""
-        rounds, where = local_rounds(self.settings.train, self._prunes(recipe, delta), delta), self.journeys
+        train, where = self.settings.train, self.journeys
+        rounds = local_rounds(train, self._prunes(recipe, delta), delta)
+        flops = round_flops(train, self._multiplications, len(self.schedule.train_set(vehicle, t)))
         return spend(
-            self.settings.cost, rounds, self.flops, message,
+            self.settings.cost, rounds, flops, message,
             float(where.flown[vehicle, t]), float(where.distance[vehicle, t]), where.altitude,
         )  # fmt: skip
 

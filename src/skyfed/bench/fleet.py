@@ -70,7 +70,7 @@ def _run(preset: str, vehicles: int, settings: list[str]) -> dict[str, float]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with tempfile.TemporaryDirectory() as name:
         place = Path(name) / "run"
-        command = [sys.executable, "-m", "skyfed.cli", "fleet", "try", preset, "--vehicles", str(vehicles), *words]
+        command = [sys.executable, "-m", "skyfed", "fleet", "try", preset, "--vehicles", str(vehicles), *words]
         command += ["--out", str(place), "--plain"]
         log = Path(name) / "log"
         with log.open("wb") as out:

@@ -64,7 +64,7 @@ def finished(job: Job, place: Path) -> bool:
 def _start(job: Job, place: Path, logs: Path, workers: int) -> subprocess.Popen[bytes]:
     config = logs / _name(job, "toml")
     write_whole(config, job.config.model_copy(update={"workers": workers}).to_toml().encode())
-    command = [sys.executable, "-m", "skyfed.cli", "run", str(config), "--out", str(place / job.place), "--plain"]
+    command = [sys.executable, "-m", "skyfed", "run", str(config), "--out", str(place / job.place), "--plain"]
     with storage_errors(logs), (logs / _name(job, "log")).open("ab") as log:
         paths = os.pathsep.join(path for path in sys.path if path)
         environment = {**os.environ, "PYTHONPATH": paths, PARENT: str(os.getpid())}

@@ -159,6 +159,6 @@ def start_vehicle(place: Path, log: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": path, PARENT: str(os.getpid())}
     with log.open("ab") as out:
         return subprocess.Popen(
-            [sys.executable, "-m", "skyfed.cli", "fleet", "vehicle", str(place)],
+            [sys.executable, "-m", "skyfed", "fleet", "vehicle", str(place)],
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0,
         )  # fmt: skip

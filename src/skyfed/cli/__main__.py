@@ -1,5 +1,0 @@
-"""python -m skyfed.cli."""
-
-from skyfed.cli import main
-
-main()
