@@ -64,7 +64,7 @@ def read_curves(folders: list[Path], algorithms: list[str]) -> list[Curve]:
             if rows := Table(folder / algorithm, "rounds").rows():
                 done = {row["round"] for row in rows}  # of a round that was cut short there are uploads only
                 uplink = [row for row in Table(folder / algorithm, "uplink").rows() if row["round"] in done]
-                runs.append(_course(rows, uplink))
+                runs.append(course(rows, uplink))
                 sent += [(row["paper_bits"], 8 * row["wire_bytes"]) for row in uplink if row["wire_bytes"]]
         if runs:
             curves.append(Curve(algorithm, tuple(runs), *np.array(sent, np.float64).reshape(-1, 2).T))
@@ -95,7 +95,8 @@ def shares(sizes: Floats, most: int = 1000) -> tuple[Floats, Floats]:
     return np.sort(sizes)[np.maximum(rank - 1, 0)], np.arange(steps + 1) / steps
 
 
-def _course(rows: list[Row], uplink: list[Row]) -> Run:
+def course(rows: list[Row], uplink: list[Row]) -> Run:
+    """Put one seed's rounds and uploads together."""
     by_round: dict[int, list[Row]] = defaultdict(list)
     for row in uplink:
         by_round[row["round"]].append(row)

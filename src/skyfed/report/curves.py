@@ -39,16 +39,40 @@ _FORMULA = _MEASURED | {"linestyle": DASHED, "markerfacecolor": "white"}
 _FAR_APART = 20.0  # ratio of two algorithms' costs beyond which only a logarithmic axis shows both
 
 
-def draw_accuracy(curves: list[Curve]) -> Figure:
-    """Draw test accuracy over the rounds: the mean of the seeds and, around it, their least and best (Fig. 3)."""
+def draw_accuracy(curves: list[Curve], printed: dict[str, float] | None = None) -> Figure:
+    """Draw test accuracy over the rounds: the mean of the seeds and, around it, their least and best (Fig. 3).
+
+    printed  final accuracies (%) of others to mark on the right edge, by algorithm
+    """
     lines = mean_lines(curves, "rounds")
     with in_style():
         figure, axes = blank_column("Round $t$", "Test accuracy (%)")
         whole_rounds(axes, 1 + max((int(line.x[-1]) for line in lines), default=0))
-        _close(figure, axes, _draw_lines(axes, lines), "" if lines else "not tested yet")
-        if len(lines) > 1:
-            _magnify_end(axes, lines)
+        handles = _draw_lines(axes, lines)
+        larger = _magnify_end(axes, lines) if len(lines) > 1 else None
+        if printed and lines:
+            handles.append(_mark_printed(larger or axes, lines, printed))
+        _close(figure, axes, handles, "" if lines else "not tested yet")
     return figure
+
+
+def _mark_printed(axes: Axes, lines: list[Line], printed: dict[str, float]) -> Artist:
+    """Mark the paper's final accuracies by arrowheads on the right edge; returns what the legend shall show."""
+    edge = axes.get_xlim()[1]
+    look: dict[str, Any] = {
+        "marker": "<",
+        "markersize": 4.5,
+        "linestyle": "",
+        "clip_on": False,
+        "markeredgewidth": 0.5,
+        "zorder": 5,
+    }
+    for line in lines:
+        if line.algorithm in printed:
+            colour = algorithm_look(line.algorithm)["color"]
+            axes.plot([edge], [printed[line.algorithm]], color=colour, markeredgecolor="white", **look)
+    axes.set_xlim(right=edge)
+    return Line2D([], [], color="0.4", label="the paper, in the end", **look)
 
 
 def draw_accuracy_over(curves: list[Curve], axis: Axis) -> Figure:
@@ -122,14 +146,17 @@ def _draw_lines(axes: Axes, lines: list[Line], marks: int = 6) -> list[Artist]:
     return handles
 
 
-def _magnify_end(axes: Axes, lines: list[Line]) -> None:
-    """Show the last fifth of the rounds larger in the lower right, where many were tested and no line passes there."""
+def _magnify_end(axes: Axes, lines: list[Line]) -> Axes | None:
+    """Show the last fifth of the rounds larger in the lower right, where many were tested and no line passes there.
+
+    Returns the axes of what is shown larger.
+    """
     x, low, high = (np.concatenate([getattr(line, name) for line in lines]) for name in ("x", "low", "high"))
     tail = x >= 0.8 * x.max()
     bottom, top = axes.get_ylim()
     free = float(low[x >= 0.35 * x.max()].min() - bottom) / (top - bottom)  # share of the height
     if tail.sum() < 6 * len(lines) or free < 0.55:
-        return
+        return None
     inset = axes.inset_axes((0.42, 0.13, 0.55, free - 0.22))
     inset.set(xlim=(x[tail].min(), x.max()), ylim=(low[tail].min() - 0.3, high[tail].max() + 0.3), axisbelow=True)
     inset.grid(**GRID)
@@ -140,6 +167,7 @@ def _magnify_end(axes: Axes, lines: list[Line]) -> None:
     _draw_lines(inset, lines, marks=25)
     (left, right), (below, above) = inset.get_xlim(), inset.get_ylim()
     axes.add_patch(Rectangle((left, below), right - left, above - below, fill=False, color="0.5", linewidth=0.6))
+    return inset
 
 
 def _draw_shares(axes: Axes, sizes: Floats, look: dict[str, Any], shift: float) -> list[Line2D]:

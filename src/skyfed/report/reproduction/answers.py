@@ -4,19 +4,19 @@ from statistics import mean
 from typing import Any
 
 from skyfed.config import load_config
-from skyfed.report.reproduction import accuracy, planning, savings, shift, vanishing
+from skyfed.report.reproduction import accuracy, planning, readings, savings, shift, vanishing
 from skyfed.report.reproduction.collect import MAIN
 from skyfed.report.reproduction.reading import OPEN, an_upload, run_name
 from skyfed.runs.store import Row
 
-_PEAK, _MORE = 0.9, 0.6  # share of its own rounds that a class's psi at a visit beats: at peaks, more than by chance
+_PEAK, _MORE = 0.9, 0.6  # share of its own rounds that a class's psi at a visit beats: at peaks, in part
 
 
 def answers(found: dict[str, list[Row]], machines: dict[str, Any]) -> str:
     """Return questions and answers as a list, from the tables that were gathered."""
     rounds, uplink, flights = (found[name] for name in ("rounds", "uplink", "flights"))
     pairs = [
-        ("Which reading gives the paper's accuracies within a point?", accuracy.near(rounds)),
+        ("Which reading gives the paper's accuracies within a point?", readings.near(rounds)),
         (
             "Does the order SGD, AFL, AFL-Prune, AFL-Quant, 2CEOAFL hold beyond the spread between seeds?",
             accuracy.order(rounds),
@@ -45,7 +45,7 @@ def _peaks(flights: list[Row]) -> str:
         return OPEN
     share, rank = mean(row["peak"] for row in main), mean(row["rank"] for row in main)
     classes = load_config(MAIN).field.classes
-    answer = "Yes" if share >= _PEAK else "More often than by chance" if share >= _MORE else "No"
+    answer = "Yes" if share >= _PEAK else "In part" if share >= _MORE else "No"
     said = (
         f"{answer}: the psi of the visited class is at least that of {100 * share:.0f} % of its rounds (50 % by "
         f"chance), and its mean rank among the {classes} classes of that round is {rank:.1f} "

@@ -5,11 +5,10 @@ from itertools import pairwise
 from statistics import mean, stdev, variance
 
 from skyfed.report.reproduction.collect import MAIN
-from skyfed.report.reproduction.reading import PAPER, courses_of, grid, late, seeds_of, title
+from skyfed.report.reproduction.reading import PAPER, courses_of, end_of, grid, late, lates, seeds_of, title
 from skyfed.runs.store import Row
 
 _LEVEL = 0.05  # error probability of a verdict
-LATE = 10  # tests in the end whose mean stands for a run: single ones vary by a point
 PAIRS = [*pairwise(PAPER), ("afl", "afl-quant"), ("afl", "2ceoafl")]  # the paper's order, then what is not in it
 
 
@@ -17,15 +16,16 @@ PAIRS = [*pairwise(PAPER), ("afl", "afl-quant"), ("afl", "2ceoafl")]  # the pape
 class Comparison:
     """By how many points one algorithm is ahead of another, seed by seed.
 
-    so_far    on the test set so far                 alone   more than chance if it were the only comparison
-    full      on all pictures, which judge it        holds   and among all of them (Holm's correction)
+    so_far    late means on the test set so far      chance  how likely a mean as far from 0 is by chance (p), by the
+    full      and on all pictures, which judge it            late means and by the means of the last ten tests
+    holds     whether it is beyond chance among all comparisons (Holm's correction) by both
     """
 
     one: str
     other: str
     so_far: list[float]
     full: list[float]
-    alone: bool
+    chance: tuple[float, float]
     holds: bool
 
     @property
@@ -38,7 +38,9 @@ class Comparison:
         """What may be said of it."""
         if len(self.full) < 2:
             return "one seed"
-        return "beyond chance" if self.holds else "beyond chance if alone" if self.alone else "may be chance"
+        if self.holds:
+            return "beyond chance"
+        return "may be chance among so many" if min(self.chance) < _LEVEL else "may be chance"
 
 
 def comparisons(rounds: list[Row]) -> list[Comparison]:
@@ -48,20 +50,51 @@ def comparisons(rounds: list[Row]) -> list[Comparison]:
         for one, other in PAIRS
         if (full := paired(rounds, one, other, "accuracy_full"))
     ]
-    levels = [_probability(full) for *_, full in known]
-    among = _holm(levels)
-    return [Comparison(*pair, level < _LEVEL, holds) for pair, level, holds in zip(known, levels, among, strict=True)]
+    levels = [
+        (_probability(full), _probability(paired(rounds, one, other, "accuracy_full", ten=True)))
+        for one, other, _, full in known
+    ]
+    among = [_holm([level[k] for level in levels]) for k in (0, 1)]
+    return [
+        Comparison(*pair, level, both[0] and both[1])
+        for pair, level, both in zip(known, levels, zip(*among, strict=True), strict=True)
+    ]
 
 
-def paired(rounds: list[Row], one: str, other: str, key: str) -> list[float]:
-    """Return one's less the other's mean accuracy (points) in the last ten rounds both were tested in, by seed."""
+def paired(rounds: list[Row], one: str, other: str, key: str, ten: bool = False) -> list[float]:
+    """Return one's less the other's late mean (points), by seed; or that of the last ten tests."""
     found = []
     for seed in seeds_of(rounds, MAIN):
-        courses = [{row["round"]: row[key] for row in courses_of(rounds, MAIN, name, seed)} for name in (one, other)]
-        both = sorted(courses[0].keys() & courses[1].keys())[-LATE:]
-        if both:
-            found.append(100 * mean(courses[0][t] - courses[1][t] for t in both))
+        own, base = (
+            _ended(rounds, name, key, seed) if ten else late(rounds, MAIN, name, key, seed) for name in (one, other)
+        )
+        if own is not None and base is not None:
+            found.append(own - base)
     return found
+
+
+def _ended(rounds: list[Row], name: str, key: str, seed: int) -> float | None:
+    """Return the mean (%) of the last ten tests."""
+    course = courses_of(rounds, MAIN, name, seed)[-10:]
+    return 100 * mean(row[key] for row in course) if course else None
+
+
+def whole_order(rounds: list[Row]) -> tuple[int, int]:
+    """Return in how many seeds the paper's whole order holds on all pictures, and of how many with all five."""
+    held = []
+    for seed in seeds_of(rounds, MAIN):
+        ends = [late(rounds, MAIN, name, "accuracy_full", seed) for name in PAPER]
+        known = [end for end in ends if end is not None]
+        if len(known) == len(PAPER):
+            held.append(all(before > after for before, after in pairwise(known)))
+    return sum(held), len(held)
+
+
+def sampling(rounds: list[Row]) -> tuple[float, float]:
+    """Return how many pictures the test set has in the end, and the half of an accuracy's 95 % interval (points)."""
+    ends = [end for name in PAPER if (end := end_of(rounds, MAIN, name)) is not None]
+    count, share = mean(end["test_size"] for end in ends), mean(end["accuracy"] for end in ends)
+    return count, 196 * (share * (1 - share) / count) ** 0.5
 
 
 def interval(values: list[float], sign: str = "+") -> str:
@@ -88,11 +121,7 @@ def clear(rounds: list[Row]) -> float:
 
     By how seeds of the main variant differ on all pictures, over all algorithms; 0 where there is one seed only.
     """
-    ends = [
-        [end for seed in seeds_of(rounds, MAIN) if (end := late(rounds, MAIN, name, "accuracy_full", seed)) is not None]
-        for name in PAPER
-    ]
-    return apart(ends)
+    return apart([lates(rounds, MAIN, name, "accuracy_full") for name in PAPER])
 
 
 def apart(groups: list[list[float]]) -> float:
@@ -120,11 +149,12 @@ def table(rounds: list[Row]) -> str:
             f"{one.printed:+.1f}",
             interval(one.so_far),
             interval(one.full),
+            *(f"{chance:.2g}" if len(one.full) > 1 else "–" for chance in one.chance),
             one.verdict,
         ]
         for one in comparisons(rounds)
     ]
-    return grid("ahead by (points)|paper|test set so far|all 10,000 pictures|verdict", rows)
+    return grid("ahead by (points)|paper|test set so far|all 10,000 pictures|p|p of the last ten tests|verdict", rows)
 
 
 def _probability(values: list[float]) -> float:

@@ -12,7 +12,7 @@ from skyfed.errors import BadInputError
 from skyfed.files import write_whole
 from skyfed.flight.fleet import FleetPlan, load_fleet_plan
 from skyfed.records import IDLE
-from skyfed.report.reproduction.reading import TABLES, read_machines, read_results, run_name, seeds_of
+from skyfed.report.reproduction.reading import PAPER, TABLES, read_machines, read_results, run_name, seeds_of
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import seed_folders
 from skyfed.runs.store import Row, Table, is_done, write_parquet
@@ -67,7 +67,25 @@ def collect(place: Path, results: Path) -> None:
             write_parquet(results / f"{name}.parquet", sorted(rows, key=lambda row: (row["variant"], row["seed"])))
     known = dict(sorted({**read_machines(results), **machines}.items()))
     write_whole(results / "machines.json", (json.dumps(known, indent=1) + "\n").encode())
+    draw_results(found["rounds"], results)
     _draw(place / MAIN, results, seeds_of(found["rounds"], MAIN))
+
+
+def draw_results(rounds: list[Row], results: Path) -> None:
+    """Draw accuracy over rounds from what was gathered of the main variant, beside what the paper prints (Fig. 3)."""
+    from skyfed.report.courses import Curve, course
+    from skyfed.report.curves import draw_accuracy
+    from skyfed.report.figures import save
+
+    nothing = np.empty(0)
+    curves = []
+    for name in PAPER:
+        some = [row for row in rounds if (row["variant"], row["algorithm"]) == (MAIN, name)]
+        by_seed = [[row for row in some if row["seed"] == seed] for seed in seeds_of(some, MAIN)]
+        if some:
+            curves.append(Curve(name, tuple(course(rows, []) for rows in by_seed), nothing, nothing))
+    if curves:
+        save(draw_accuracy(curves, PAPER), results / "fig3-accuracy")
 
 
 def changes(config: Config) -> dict[str, Any]:
@@ -77,9 +95,9 @@ def changes(config: Config) -> dict[str, Any]:
 
 
 def _draw(variant: Path, results: Path, seeds: list[int]) -> None:
-    """Draw the paper's four figures from the runs closest to it, if all the seeds that tables speak of are here."""
+    """Draw the paper's other figures from the runs closest to it, if all the seeds that tables speak of are here."""
     from skyfed.report.courses import read_curves
-    from skyfed.report.curves import draw_accuracy, draw_payloads
+    from skyfed.report.curves import draw_payloads
     from skyfed.report.figures import draw_association, draw_psi, save
 
     runs = seed_folders(variant) if variant.is_dir() else []
@@ -95,8 +113,6 @@ def _draw(variant: Path, results: Path, seeds: list[int]) -> None:
     there = [name for name in names if is_done(runs[0] / name)]
     whole = [run for run in runs if all(is_done(run / name) for name in there)]
     curves = read_curves(whole, there) if there else []
-    if curves:
-        save(draw_accuracy(curves), results / "fig3-accuracy")
     if any(curve.paper_bits.size for curve in curves):
         save(draw_payloads(curves), results / "fig4-payload")
 

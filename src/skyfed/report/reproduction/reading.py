@@ -62,13 +62,24 @@ def end_of(rounds: list[Row], variant: str, algorithm: str, at: int | None = Non
     return known[-1] if known else None
 
 
-def late(rounds: list[Row], variant: str, algorithm: str, key: str, seed: int = 0) -> float | None:
-    """Return the mean (%) of the last quarter's tests, every fifth round as in variants; the last test if none is."""
-    course = courses_of(rounds, variant, algorithm, seed)
+def late(
+    rounds: list[Row], variant: str, algorithm: str, key: str, seed: int = 0, at: int | None = None
+) -> float | None:
+    """Return the late mean (%): of every fifth round's test in the last quarter, or the last test if there is none.
+
+    at  a round to end with, instead of the last; variants are tested every fifth round, so all are averaged alike
+    """
+    course = [row for row in courses_of(rounds, variant, algorithm, seed) if at is None or row["round"] <= at]
     if not course:
         return None
     some = [row for row in course if row["round"] >= 0.75 * course[-1]["round"] and (row["round"] + 1) % _EVERY == 0]
     return float(100 * mean(row[key] for row in some or course[-1:]))
+
+
+def lates(rounds: list[Row], variant: str, algorithm: str, key: str) -> list[float]:
+    """Return the late means (%) of all seeds."""
+    found = [late(rounds, variant, algorithm, key, seed) for seed in seeds_of(rounds, variant)]
+    return [end for end in found if end is not None]
 
 
 def sensed(rounds: list[Row], variant: str, algorithm: str, seed: int = 0) -> tuple[int, int] | None:

@@ -5,10 +5,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from skyfed.report.reproduction import chance, planning, savings, shift, vanishing
-from skyfed.report.reproduction.accuracy import NEAR
+from skyfed.report.reproduction import chance, planning, readings, savings, shift, vanishing
 from skyfed.report.reproduction.answers import answers
-from skyfed.report.reproduction.chance import LATE, interval, surely
+from skyfed.report.reproduction.chance import clear, interval, sampling, surely
 from skyfed.report.reproduction.claims import claims
 from skyfed.report.reproduction.collect import MAIN
 from skyfed.report.reproduction.differences import differences
@@ -20,13 +19,15 @@ from skyfed.report.reproduction.reading import (
     end_of,
     grid,
     last,
+    late,
+    lates,
     read_machines,
     read_results,
     run_name,
-    seeds_of,
     title,
     whole_seeds,
 )
+from skyfed.report.reproduction.readings import NEAR
 from skyfed.report.reproduction.summary import short
 from skyfed.report.tables import spread
 from skyfed.runs.store import Row
@@ -43,6 +44,9 @@ def tables(results: Path) -> dict[str, str]:
         "claims": claims(rounds),
         "differences": differences(rounds),
         "accuracies": _accuracies(rounds),
+        "size": _size(rounds),
+        "readings": readings.fleet_table(rounds),
+        "genies": readings.genie_table(rounds),
         "comparisons": chance.table(rounds),
         "factors": _factors(rounds, machines),
         "planners": planning.table(rounds, found["flights"]),
@@ -61,50 +65,63 @@ def _accuracies(rounds: list[Row]) -> str:
     for name, printed in PAPER.items():
         found = last(rounds, MAIN, name, "accuracy")
         if found:
-            far = [one - printed for one in found]
+            full = lates(rounds, MAIN, name, "accuracy_full")
+            far, far_full = ([one - printed for one in some] for some in (found, full))
             end = max(row["round"] for row in courses_of(rounds, MAIN, name)) + 1
-            late, full = (spread(_late(rounds, name, key)) for key in ("accuracy", "accuracy_full"))
-            near = "yes" if abs(mean(far)) <= NEAR else "no" if surely(far, NEAR) else "not on average"
-            figures = [f"{printed}", spread(found), late, full, interval(far), near, str(len(found)), str(end)]
-            rows.append([title(name), *figures])
+            so_far = spread(lates(rounds, MAIN, name, "accuracy"))
+            tested = [
+                spread(found),
+                interval(far),
+                _near(far),
+                so_far,
+                spread(full),
+                interval(far_full),
+                _near(far_full),
+            ]
+            rows.append([title(name), f"{printed}", *tested, str(len(found)), str(end)])
     return grid(
-        "algorithm|paper (%)|skyfed, last test (%)|last ten tests (%)|last ten tests, all 10,000 pictures (%)|"
-        "difference (95 % interval)|within a point|seeds|rounds",
+        "algorithm|paper (%)|skyfed, last test (%)|difference (95 % interval)|within a point|late mean (%)|"
+        "late mean, all 10,000 pictures (%)|difference (95 % interval)|within a point|seeds|rounds",
         rows,
     )
 
 
-def _late(rounds: list[Row], name: str, key: str) -> list[float]:
-    """Return the mean accuracy (%) of every seed in its last ten tests."""
-    seeds = seeds_of(rounds, MAIN)
-    courses = [courses_of(rounds, MAIN, name, seed)[-LATE:] for seed in seeds]
-    return [100 * mean(row[key] for row in course) for course in courses if course]
+def _near(far: list[float]) -> str:
+    """Tell whether a mean is within a point of the paper; unclear if it is not, but part of its interval is."""
+    return "yes" if abs(mean(far)) <= NEAR else "no" if surely(far, NEAR) else "unclear"
+
+
+def _size(rounds: list[Row]) -> str:
+    """Say what the chance of a small test set does."""
+    if not last(rounds, MAIN, "afl", "accuracy"):
+        return OPEN
+    count, half = sampling(rounds)
+    return (
+        f"The test set so far has {count:,.0f} pictures in the end: that alone is good for ± {half:.1f} points (95 %). "
+        "Where an interval in the table is smaller, seeds happen to agree."
+    )
 
 
 def _factors(rounds: list[Row], machines: dict[str, Any]) -> str:
     """Return the variants other than planners beside the main one after as many rounds, seed 0."""
-    rows = []
+    rows, least = [], clear(rounds)
     names = dict.fromkeys(row["variant"] for row in rounds)
     for variant in [name for name in names if name not in (MAIN, savings.LIVE) and not name.startswith("planner")]:
         changes = machines.get(run_name({"variant": variant, "seed": 0}), {}).get("changes", {})
         what = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in changes.items())
         for name in PAPER:
-            end = end_of(rounds, variant, name)
-            base = end_of(rounds, MAIN, name, end["round"]) if end else None
-            if end is None:
+            end, own = end_of(rounds, variant, name), late(rounds, variant, name, "accuracy_full")
+            if end is None or own is None:
                 continue
-            both = [_beside(end, base, key) for key in ("accuracy", "accuracy_full")]
-            rows.append([variant, what, title(name), str(end["round"] + 1), *both])
+            base = late(rounds, MAIN, name, "accuracy_full", at=end["round"])
+            ahead = "–" if base is None else f"{own - base:+.1f}{'*' * (0 < least < abs(own - base))}"
+            figures = [f"{100 * end['accuracy']:.1f}", f"{own:.1f}", ahead]
+            rows.append([variant, what, title(name), str(end["round"] + 1), *figures])
     return grid(
-        f"variant|what it changes|algorithm|rounds|accuracy (%), and ahead of `{MAIN}` then|on all 10,000 pictures",
+        f"variant|what it changes|algorithm|rounds|last test (%)|late mean, all 10,000 pictures (%)|"
+        f"ahead of `{MAIN}` (points)",
         rows,
     )
-
-
-def _beside(one: Row, base: Row | None, key: str) -> str:
-    """Return an accuracy (%), and by how many points it is ahead of the main variant's."""
-    ahead = f" ({100 * (one[key] - base[key]):+.1f})" if base else ""
-    return f"{100 * one[key]:.1f}{ahead}"
 
 
 def _uploaded(uplink: list[Row]) -> str:

@@ -24,13 +24,13 @@ def answer(rates: list[Row], floor: list[Row]) -> str:
     if len(terms.get("pruning", {})) < 2:
         return OPEN
     low, high = sorted(terms["pruning"])[:2]
-    stays = "Not in the bound, where this term has no rate as a factor, as the paper says"
+    stays = "Not in the bound, where this term has no rate as a factor, only denominators that tend to 1"
     verdict = "In the bound, yes" if _left(terms)["pruning"] <= _GONE else stays
     beside = [row["realised"] for row in rates if row.get("realised")]
-    measured = f"; the squared gradient in that run, at its own rates, is {mean(beside):.2g}" if beside else ""
+    far = f", {terms['pruning'][low] / mean(beside):.1g} times the squared gradient in that run" if beside else ""
     said = (
         f"{verdict} (the corrected form, constants measured in one run): from the rate {high:.2g} to {low:.2g} "
-        f"{_shares(terms)}. Pruning is at {terms['pruning'][low]:.2g} then{measured}."
+        f"{_shares(terms)}. Pruning is at {terms['pruning'][low]:.2g} then{far}."
     )
     seen = _by(floor, "error", "share", "gradient2")
     if seen:
