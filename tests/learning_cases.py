@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from skyfed.config import Config, load_config
 from skyfed.flight.fleet import FleetPlan
 from skyfed.records import Raw, Update
+from skyfed.runs.columns import TABLES
+from skyfed.runs.store import Row
 from skyfed.sensing.datasets import Pictures
 from skyfed.simulate import Report, State
 from skyfed.wire import Common
@@ -151,3 +153,9 @@ class Gated(nn.Module):
                 while os.path.exists(hold):
                     time.sleep(0.01)
         return self.layers(x)
+
+
+def blank(table: str) -> Row:
+    """Return a row of a run's table that says nothing."""
+    nothing = {"int": 0, "float": 0.0, "bool": False, "text": None, "floats": []}
+    return {name: nothing[kind] for name, kind in TABLES[table].items()}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from learning_cases import blank
 from skyfed.config import Config, load_config
-from skyfed.runs.columns import ROUNDS, UPLINK
 from skyfed.runs.store import Row, Table
 from skyfed.theory.estimate import COLUMNS as THEORY
 from test_figures import hand_made_fleet
@@ -48,7 +48,7 @@ def write_tables(folder: Path, config: Config, k: int, done: int | None) -> None
         classes = np.clip(level + rng.normal(0, 0.08, config.field.classes), 0, 1)
         told = {"accuracy": level, "accuracy_full": level - 0.01, "forgetting": 0.01, "seconds": 1.5}
         sizes = {"train_size": 400 + 30 * t, "test_size": 100 + 5 * t, "uploads": config.vehicles, "dropped": 0}
-        row: Row = dict.fromkeys(ROUNDS, 0)
+        row: Row = blank("rounds")
         rounds.append([row | {"round": t} | told | sizes | {"accuracy_class": classes.tolist()}])
     if done is None:
         uplink.finish()
@@ -71,7 +71,7 @@ def _upload(config: Config, k: int, t: int, u: int, rng: np.random.Generator) ->
         "send_joules": 3.0 / (1 + k),
     }
     return (
-        dict.fromkeys(UPLINK, 0)
+        blank("uplink")
         | {"round": t, "vehicle": u, "dropped": None, "quantised": False, "turned": False}
         | spent
         | sent

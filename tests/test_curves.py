@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from learning_cases import blank
 from skyfed.algorithms import RECIPES
 from skyfed.report import live
 from skyfed.report.courses import Curve, Run, read_curves
 from skyfed.report.curves import Axis, draw_accuracy, draw_accuracy_over, draw_payloads
 from skyfed.report.figures import save
 from skyfed.report.style import algorithm_look
-from skyfed.runs.columns import TABLES
 from skyfed.runs.store import Row, Table
 from skyfed.wire import paper_bits
 
@@ -60,7 +60,7 @@ def make_run(
     (folder / algorithm).mkdir(parents=True)
     for name, found in (("uplink", uploads), ("rounds", rows)):
         table = Table(folder / algorithm, name)
-        table.append([dict.fromkeys(TABLES[name]) | row for row in found])
+        table.append([blank(name) | row for row in found])
         if finish:
             table.finish()
 
@@ -79,13 +79,10 @@ def write_by_hand(folder: Path, accuracies: list[float | None], uploads: list[tu
     """Write what the figures need: accuracies by round; of every upload round, bytes, modelled, measured seconds."""
     folder.mkdir(parents=True)
     Table(folder, "rounds").append(
-        [
-            dict.fromkeys(TABLES["rounds"]) | {"round": t, "accuracy": a, "accuracy_full": a and a / 2}
-            for t, a in enumerate(accuracies)
-        ]
+        [blank("rounds") | {"round": t, "accuracy": a, "accuracy_full": a and a / 2} for t, a in enumerate(accuracies)]
     )
     names = ("round", "wire_bytes", "modelled_seconds", "measured_seconds")
-    known = dict.fromkeys(TABLES["uplink"]) | {"paper_bits": 100.0}
+    known = blank("uplink") | {"paper_bits": 100.0}
     Table(folder, "uplink").append([known | dict(zip(names, row, strict=True)) for row in uploads])
 
 

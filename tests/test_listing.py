@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from learning_cases import blank
 from skyfed.cli import app
 from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError, SkyfedError, StorageError
-from skyfed.runs.columns import ROUNDS
 from skyfed.runs.folder import RunFolder, in_use, locked
 from skyfed.runs.listing import Group, Run, list_runs, look
 from skyfed.runs.store import Table
@@ -25,7 +25,7 @@ def trained(place: Path, algorithm: str, rounds: int, whole: bool = False) -> No
     """Write the tables as a training leaves them."""
     folder = place / algorithm
     folder.mkdir()
-    known = dict.fromkeys(ROUNDS) | {"wire_bytes": 500_000, "seconds": 2.0}
+    known = blank("rounds") | {"wire_bytes": 500_000, "seconds": 2.0}
     rows = [known | {"round": t, "accuracy": 0.25 * t if t else None} for t in range(rounds)]
     Table(folder, "rounds").append(rows)
     if whole:

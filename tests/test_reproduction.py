@@ -5,14 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from learning_cases import fleet_plan
+from learning_cases import blank, fleet_plan
 from skyfed.config import load_config
 from skyfed.errors import BadInputError
 from skyfed.report.reproduction import MAIN, PAPER, collect, fill, tables
 from skyfed.report.reproduction.chance import _holm
 from skyfed.report.reproduction.collect import _flights
 from skyfed.report.reproduction.reading import late, read_machines
-from skyfed.runs.columns import ROUNDS, UPLINK
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Table, read_parquet, write_parquet
 from skyfed.runs.sweep import read_sweep
@@ -36,7 +35,7 @@ def made(
         for name, course in accuracies.items():
             where = folder.subfolder(name)
             rows = [
-                dict.fromkeys(ROUNDS, 0)
+                blank("rounds")
                 | {
                     "round": t,
                     "accuracy": x,
@@ -50,7 +49,7 @@ def made(
             ]
             Table(where, "rounds").append(rows)
             uploads = [
-                dict.fromkeys(UPLINK, 0)
+                blank("uplink")
                 | {
                     "quantised": k > 3,
                     "turned": False,

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from matplotlib.figure import Figure
 from safetensors.numpy import save
@@ -464,6 +466,7 @@ def test_what_a_finished_run_lost_is_made_again(unbroken, tmp_path, name, keep):
         ("uplink", [{"round": 0}], "column 'vehicle' is missing"),
         ("rounds", [dict.fromkeys(ROUND_COLUMNS, "x")], "column 'round' holds string, not int64"),
     ],
+    ids=["missing", "of another kind"],
 )
 def test_another_table_under_a_table_s_name_is_refused_and_made_again(unbroken, tmp_path, name, rows, wrong):
     place = tmp_path / "hurt"
@@ -474,6 +477,18 @@ def test_another_table_under_a_table_s_name_is_refused_and_made_again(unbroken, 
         read_curves([place], ["2ceoafl"])
     go(place, small())
     assert same_run(unbroken, place, ONE)
+
+
+def test_a_table_with_holes_or_a_column_twice_is_refused(unbroken):
+    file = unbroken / "2ceoafl/uplink.parquet"
+    whole = pq.read_table(file)
+    place = whole.column_names.index("wire_bytes")
+    pq.write_table(whole.set_column(place, "wire_bytes", pa.nulls(len(whole), pa.int64())), file)
+    with pytest.raises(BadInputError, match="column 'wire_bytes' has no value in some rows"):
+        read_curves([unbroken], ["2ceoafl"])
+    pq.write_table(whole.append_column("wire_bytes", whole.column(place)), file)
+    with pytest.raises(BadInputError, match="column 'wire_bytes' is there twice"):
+        read_curves([unbroken], ["2ceoafl"])
 
 
 @pytest.mark.parametrize("line", ['{"round": 0}', "[1]", '{"round": "x"}', "[" * 100_000])

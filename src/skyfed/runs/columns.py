@@ -24,6 +24,19 @@ UPLINK = {
 }  # fmt: skip
 TABLES = {"rounds": ROUNDS, "uplink": UPLINK, "theory": THEORY}
 _LATER = ("turned",)  # added since the first format: folders of before are without
+_EMPTY = {  # columns that may be empty in places: not tested, nothing finite, not dropped, no battery
+    "rounds": ("accuracy", "accuracy_full", "loss", "train_loss", "forgetting", "accuracy_class"),
+    "uplink": (
+        "train_loss",
+        "dropped",
+        "pruned_share",
+        "quantiser_bound",
+        "quantiser_variance",
+        "battery_left",
+        "turned",
+    ),
+    "theory": tuple(name for name, kind in THEORY.items() if kind == "float"),
+}
 
 
 def schema(name: str) -> "pa.Schema":
@@ -43,17 +56,26 @@ def schema(name: str) -> "pa.Schema":
 def misfit(name: str, found: "pa.Schema") -> str:
     """Say in what a file's schema is not that of one of the tables; nothing if it is. It may have further columns."""
     for column in schema(name):
-        if column.name not in found.names:
-            if column.name in _LATER:
-                continue
-            return f"column {column.name!r} is missing"
+        there = len(found.get_all_field_indices(column.name))
+        if not there and column.name in _LATER:
+            continue
+        if there != 1:
+            return f"column {column.name!r} is {'there twice' if there else 'missing'}"
         kind = found.field(column.name).type
         if kind != column.type:
             return f"column {column.name!r} holds {kind}, not {column.type}"
     return ""
 
 
+def gap(name: str, found: "pa.Table") -> str:
+    """Say which column of a table has no value somewhere although it must; nothing if there is none."""
+    must = [column for column in found.column_names if column in TABLES[name] and column not in _EMPTY[name]]
+    empty = [column for column in must if found.column(column).null_count]
+    return f"column {empty[0]!r} has no value in some rows" if empty else ""
+
+
 def fits(name: str, row: Any) -> bool:
-    """Tell whether a line of a table that is still growing has its columns."""
-    known = isinstance(row, dict) and row.keys() >= TABLES[name].keys() - set(_LATER)
-    return known and isinstance(row["round"], int)
+    """Tell whether a line of a table that is still growing has its columns, and values where it must."""
+    if not isinstance(row, dict) or not row.keys() >= TABLES[name].keys() - set(_LATER):
+        return False
+    return isinstance(row["round"], int) and not any(row[key] is None for key in row if key not in _EMPTY[name])

@@ -7,7 +7,7 @@ from typing import Any
 
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
-from skyfed.runs.columns import TABLES, fits, misfit, schema
+from skyfed.runs.columns import TABLES, fits, gap, misfit, schema
 
 Row = dict[str, Any]
 
@@ -98,13 +98,20 @@ def read_parquet(path: Path, columns: list[str] | None = None, name: str | None 
 
     try:
         file = pq.ParquetFile(path)
-        wrong = misfit(name, file.schema_arrow) if name else ""
-        if wrong:
-            raise BadInputError(f"{path}: not a table of {name}: {wrong}")
-        rows: list[Row] = file.read(columns).to_pylist()
+        if name:
+            _refuse(path, name, misfit(name, file.schema_arrow))
+        table = file.read(columns)
     except (pa.ArrowException, OSError) as error:
         raise BadInputError(f"{path}: not a table ({error})") from None
+    if name:
+        _refuse(path, name, gap(name, table))
+    rows: list[Row] = table.to_pylist()
     return rows
+
+
+def _refuse(path: Path, name: str, wrong: str) -> None:
+    if wrong:
+        raise BadInputError(f"{path}: not a table of {name}: {wrong}")
 
 
 _LEFT = ("uplink.parquet", "model.safetensors", "rounds.parquet")  # by a finished training; the last comes last
