@@ -63,7 +63,8 @@ def costs(rounds: list[Row]) -> str:
     if not parts:
         return OPEN
     more = "".join(_costs_in(rounds, *where) for where in _ELSEWHERE)
-    return f"Points below AFL: {', '.join(parts)}; {_MEASURE}.{more}"
+    most = max(mean(one.full) for one in known.values())
+    return f"On average {max(0.0, most):.1f} points at most. Below AFL: {', '.join(parts)}; {_MEASURE}.{more}"
 
 
 def _costs_in(rounds: list[Row], variant: str, what: str) -> str:

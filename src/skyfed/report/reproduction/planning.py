@@ -47,28 +47,35 @@ _ASKED: list[tuple[str, str, dict[str, str]]] = [
 def answer(rounds: list[Row], flights: list[Row]) -> str:
     """Say what exact plans are clearly above, below or not apart from, and how many pictures stand behind it."""
     least = clear(rounds)
-    parts = [part for asked in _ASKED if (part := _group(rounds, least, *asked))]
-    if not parts:
+    groups = [(what, *found) for what, first, others in _ASKED if (found := _group(rounds, least, first, others))]
+    if not groups:
         return OPEN
-    rule = f", clearly apart is more than {least:.1f} points, not corrected for so many comparisons" if least else ""
+    ahead = "; ".join(f"{what.lower()}, {', '.join(sides['above']) or 'nothing'}" for what, _, sides in groups)
+    parts = [f"Exact plans are clearly above: {ahead}."] if least else []
+    for what, own, sides in groups:
+        said = "; ".join(f"{side} {', '.join(some.values())}" for side, some in sides.items() if some)
+        parts.append(f"{what}, they give {own}: {said}.")
+    rule = f", clearly is by more than {least:.1f} points, not corrected for so many comparisons" if least else ""
     measure = f"AFL, late means on all 10,000 pictures, pictures sensed in brackets; seed 0{rule}"
     more = [part for part in (_placing(rounds, least), _known(rounds, flights)) if part]
     return f"{' '.join([*parts, *more])} ({measure}.)"
 
 
-def _group(rounds: list[Row], least: float, what: str, first: str, others: dict[str, str]) -> str:
+def _group(
+    rounds: list[Row], least: float, first: str, others: dict[str, str]
+) -> tuple[str, dict[str, dict[str, str]]] | None:
+    """Return what exact plans give, and by how much that is above, below or not apart from which others."""
     own = late(rounds, first, "afl", "accuracy_full")
     ends = {name: late(rounds, variant, "afl", "accuracy_full") for name, variant in others.items()}
     if own is None or all(end is None for end in ends.values()):
-        return ""
-    sides: dict[str, list[str]] = {"above": [], "below": [], "not clearly apart from": []}
+        return None
+    sides: dict[str, dict[str, str]] = {"above": {}, "below": {}, "not clearly apart from": {}}
     for name, end in ends.items():
         if end is not None:
             apart = bool(least) and abs(own - end) > least
             side = "not clearly apart from" if not apart else "above" if own > end else "below"
-            sides[side].append(f"{name} by {own - end:+.1f} ({_pictures(rounds, others[name])})")
-    said = "; ".join(f"{side} {', '.join(some)}" for side, some in sides.items() if some)
-    return f"{what}, exact plans give {own:.1f} % ({_pictures(rounds, first)}): {said}."
+            sides[side][name] = f"{name} by {own - end:+.1f} ({_pictures(rounds, others[name])})"
+    return f"{own:.1f} % ({_pictures(rounds, first)})", sides
 
 
 def _pictures(rounds: list[Row], variant: str) -> str:

@@ -31,9 +31,10 @@ def saved(uplink: list[Row], rounds: list[Row]) -> str:
     bytes_, bits, cpu, law = (
         change(uplink, MAIN, key) for key in ("wire_bytes", "paper_bits", "measured_cpu_seconds", "modelled_seconds")
     )
+    spares = "Bytes, not time. " if bytes_.endswith("less") and cpu.endswith("more") else ""
     against = (
-        f"It sends {bytes_} than AFL, measured ({bits} by the paper's formula); a vehicle-round takes {cpu} CPU time, "
-        f"measured, packing included ({law} by the paper's law){_why(cpu)}."
+        f"{spares}It sends {bytes_} than AFL, measured ({bits} by the paper's formula); a vehicle-round takes {cpu} "
+        f"CPU time, measured, packing included ({law} by the paper's law){_why(cpu)}."
     )
     parts = [against, _at_level(uplink, rounds), _channels(uplink, rounds), _beside_quant(uplink, rounds)]
     return " ".join(part for part in parts if part) + " (± is the standard deviation over seeds.)"
