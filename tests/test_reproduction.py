@@ -283,13 +283,24 @@ def test_a_reading_is_the_fleet_s_and_the_genie_s(tmp_path):
     )
     assert (
         "By the late mean on all 10,000 pictures all five: `paper` with a genie of 25 mini-batches a round (52.0, "
-        "49.2, 48.9, 48.7, 48.0 %). On all pictures the fleet's four are +0.5 to +0.5 points" in found
+        "49.2, 48.9, 48.7, 48.0 %). There `paper` has 4 of the 4 with vehicles within a point (+0.5 to +0.5; 1 seed)."
+        in found
     )
     table = tables(tmp_path / "out")["readings"]
     assert "decay" not in table
     assert cells(table, "`paper`")[1:] == ["**49.2**", "**48.9**", "**48.7**", "**48.0**", "4 of 4", "0 of 4", "1"]
     buckets = ["(**49.2**)", "(**48.9**)", "59.0", "–", "2 of 3", "0 of 3", "1"]
     assert cells(table, "`norm buckets of 512`")[1:] == buckets
+
+
+@pytest.mark.parametrize(("other", "said"), [(0.53, "too (52.0 ± 0.0 %)"), (0.57, "no more (54.0 ± 2.8 %)")])
+def test_what_seed_0_shows_is_tested_by_other_seeds(tmp_path, other, said):
+    made(tmp_path / "runs", MAIN, 0, {name: [0.6] for name in PAPER})
+    for seed, end in enumerate((0.53, other)):
+        made(tmp_path / "runs", "genie 25 steps", seed, {"sgd": [end]})
+    collect(tmp_path / "runs", tmp_path / "out")
+    found = line(tmp_path / "out", "Which reading")
+    assert f"A genie of 25 is within a point by seed 0 (52.0 %), and with its other seeds {said}." in found
 
 
 def test_the_whole_order_is_counted_by_seed(tmp_path):
