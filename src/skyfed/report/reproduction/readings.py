@@ -158,8 +158,8 @@ def _offset(rounds: list[Row]) -> str:
     seeds = len(seeds_of(rounds, MAIN))
     near = sum(abs(one) <= NEAR for one in far)
     return (
-        f"There `{MAIN}` has {near} of the {len(far)} with vehicles within a point ({min(far):+.1f} to {max(far):+.1f}; "
-        f"{seeds} seed{'s' * (seeds > 1)})."
+        f"There `{MAIN}` has {near} of the {len(far)} with vehicles within a point "
+        f"({min(far):+.1f} to {max(far):+.1f}; {seeds} seed{'s' * (seeds > 1)})."
     )
 
 
