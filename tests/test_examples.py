@@ -73,17 +73,7 @@ def test_a_planner_of_ones_own_plans_a_fleet(place: Path) -> None:
 
 
 def test_a_planner_that_is_not_there_leaves_no_folder(place: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "skyfed.cli",
-        "plan",
-        "smoke",
-        "--set",
-        "flight.method=nowhere:solve",
-        "--out",
-        "run",
-    ]
+    command = [sys.executable, "-m", "skyfed", "plan", "smoke", "--set", "flight.method=nowhere:solve", "--out", "run"]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True)
     assert (done.returncode, (place / "run").exists()) == (2, False)
     assert "flight.method = 'nowhere:solve': ModuleNotFoundError" in done.stderr
