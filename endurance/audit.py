@@ -13,8 +13,11 @@ from endurance.stage import Row, arguments, run_part, workshop
 SOURCES = Path(__file__).parents[1] / "src" / "skyfed"
 HOOK = """
 import os, sys
+from importlib.util import find_spec
 
-LOG, PACKAGE = os.environ["ENDURANCE_AUDIT"], os.sep + "skyfed" + os.sep
+LOG = os.environ["ENDURANCE_AUDIT"]
+# the folder this process takes the package from; a path may say skyfed elsewhere, as that of a clone does
+PACKAGE = find_spec("skyfed").submodule_search_locations[0] + os.sep
 with open(LOG + ".hooked", "a") as seen:
     seen.write(" ".join(sys.orig_argv)[:500] + "\\n")
 EVENTS = ("pickle.find_class", "socket.", "urllib.Request", "http.client.", "ftplib.", "smtplib.", "os.system")
@@ -26,7 +29,7 @@ def hook(event, arguments):
     elif event in ("exec", "compile", "marshal.loads", "code.__new__"):
         frame = sys._getframe()
         frame = frame.f_back
-        if frame is not None and PACKAGE in frame.f_code.co_filename:
+        if frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
             said = f"{event} in {frame.f_code.co_filename}:{frame.f_lineno}"
     if said:
         with open(LOG, "a") as log:
@@ -34,7 +37,16 @@ def hook(event, arguments):
 
 sys.addaudithook(hook)
 """
-CONTROL = "import pickle, socket; pickle.loads(pickle.dumps(len)); socket.socket().close()"
+CONTROL = """
+import pickle, socket
+from importlib.util import find_spec
+
+pickle.loads(pickle.dumps(len))
+socket.socket().close()
+inside = find_spec("skyfed").submodule_search_locations[0] + "/control.py"
+exec(compile("exec('1')", inside, "exec"))
+exec(compile("exec('1')", "/skyfed/elsewhere.py", "exec"))
+"""
 # what the sources must not call: name, or module and name; None for every name of a module
 BANNED = {
     ("", "eval"), ("", "exec"), ("", "compile"), ("", "__import__"), ("pickle", None), ("marshal", None),
@@ -103,7 +115,8 @@ def audit(count: int, seed: int) -> list[Row]:
             failed += [f"{words[0]}: exit {done.returncode}: {done.stderr[-300:]}"] if done.returncode else []
         seen = log.read_text().splitlines() if log.exists() else []
         subprocess.run([sys.executable, "-c", CONTROL], env=environment, check=True)
-        works = log.exists() and "pickle.find_class" in log.read_text() and "socket" in log.read_text()
+        sees = log.read_text() if log.exists() else ""
+        works = all(word in sees for word in ("pickle.find_class", "socket", "control.py")) and "elsewhere" not in sees
         hooked = Path(f"{log}.hooked").read_text().splitlines()
         works &= count < 2 or sum("skyfed.workers" in line for line in hooked) >= count  # the workers have it too
     unpickled = [line for line in seen if line.startswith("pickle")]
