@@ -432,6 +432,17 @@ def test_zeros_are_sent_as_zeros(kind):
         assert not levels.any()
 
 
+@pytest.mark.parametrize("s", [3, 31, 127])
+def test_exact_zeros_stay_zeros_beside_large_entries(s):
+    """Adding s to a coin just below 1 rounds up to s + 1 in float32: one zero in some 250,000 became level 1."""
+    values = np.zeros(4_000_000, np.float32)
+    values[::1000] = 1.0
+    starts = bucket_starts(len(values), 1000, np.array([0, len(values)]), None)
+    levels, _, _ = QUANTISERS["qsgd"].quantise(values, starts, s, "linf", stream(0, "zeros"))
+    assert levels[::1000].all()
+    assert not levels[values == 0].any()
+
+
 @every_kind
 def test_buckets_of_zeros_beside_others_are_sent_as_zeros(kind):
     """The first 151 entries are two whole tensors, the first bucket of 100, and two blocks of 64."""

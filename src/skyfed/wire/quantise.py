@@ -109,11 +109,8 @@ class Qsgd:
         for start, stop, factor in spread(_inverse(norms, s), starts):
             drawn = coins.draw(stop - start)
             drawn += values[start:stop] * factor
-            drawn += s  # from here on casting rounds down
-            part = drawn.astype(np.uint8)
-            np.minimum(part, 2 * s, out=part)
-            part -= np.uint8(s)  # wraps where a level is negative, which the next line reads as such
-            levels[start:stop] = part.view(np.int8)
+            # floor before anything else is added: a larger sum would round an entry of exactly 0 up to level 1
+            np.minimum(np.floor(drawn, out=drawn), s, out=levels[start:stop], casting="unsafe")
         return levels, norms, 0
 
     def dequantise(self, levels: Levels, norms: Singles, starts: Ints, s: int, seed: int) -> Singles:
