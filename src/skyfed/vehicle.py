@@ -156,12 +156,17 @@ class Vehicles:
         """Return w^0 and its buffers; call before anything was trained."""
         return self.model.on_host()
 
-    def train(self, algorithm: str, vehicle: int, t: int, weights: Singles, buffers: Singles) -> Upload:
-        """Train one vehicle in round t and encode its upload (Eqs. 8-12)."""
+    def train(
+        self, algorithm: str, vehicle: int, t: int, weights: Singles, buffers: Singles, share: float | None = None
+    ) -> Upload:
+        """Train one vehicle in round t and encode its upload (Eqs. 8-12).
+
+        share: of the vehicle in the aggregate; worked out here where the data of all vehicles is known.
+        """
         self._forward = None  # what trains the model changes it
         begin, begin_cpu = time.perf_counter(), time.process_time()
         settings, recipe = self.settings, find_recipe(algorithm)
-        delta, raw = self.choice(recipe, vehicle, t, weights)
+        delta, raw = self.choice(recipe, vehicle, t, weights, share)
         with _own_coins(settings.seed, t, vehicle):
             local = self.train_locally(recipe, vehicle, t, weights, buffers, delta)
         data, update, variance, buffer_bytes = b"", None, None, 0
@@ -192,7 +197,9 @@ class Vehicles:
             bound=self._variance_bound(local) if raw < 1 else 0.0,
         )
 
-    def choice(self, recipe: Recipe, vehicle: int, t: int, weights: Singles) -> tuple[float, float]:
+    def choice(
+        self, recipe: Recipe, vehicle: int, t: int, weights: Singles, share: float | None = None
+    ) -> tuple[float, float]:
         """Return delta and the probability of a raw upload: drawn, or chosen from the bound within the budgets."""
         settings = self.settings
         if settings.prune.delta != "bound":
@@ -223,14 +230,15 @@ class Vehicles:
         fixed = recipe.raw_probability(0.0, "delta") == recipe.raw_probability(1.0, "delta")
         raws = np.array([recipe.raw_probability(0.0, "delta")]) if fixed else RAWS
         found = choose(
-            self._errors[1], theory.beta, settings.train.eta_at(t), self._alpha(vehicle, t),
+            self._errors[1], theory.beta, settings.train.eta_at(t),
+            self.share(vehicle, t) if share is None else share,
             theory.sigma2 + 2 * settings.train.kappa * settings.train.batches_per_round * theory.gradient2,
             quantiser(quant).variance_bound(starts, quant.s, quant.norm), recipe.prune, raws,
             lambda delta, raw: excess(delta, raw) <= 1, excess,
         )  # fmt: skip
         return found.delta, found.raw
 
-    def _alpha(self, vehicle: int, t: int) -> float:
+    def share(self, vehicle: int, t: int) -> float:
         """Return a vehicle's share of the aggregate where all take part."""
         sizes = np.array([len(self.schedule.train_set(u, t)) for u in range(self.settings.vehicles)])
         each = alphas(self.settings.server, self.settings.vehicles, sizes)

@@ -115,7 +115,7 @@ class FlowerDriver:
         rate = self._config.train.eta_local_at(t)
         for attempt in range(fleet.patience):
             current = _Round(
-                lambda u: Job(self._run, algorithm, u, t),
+                lambda u: Job(self._run, algorithm, u, t, self._vehicles.share(u, t)),
                 lambda u: Expected(t, u, common, rate),
                 common, vehicles, time.monotonic() + fleet.deadline,
             )  # fmt: skip

@@ -23,18 +23,20 @@ class ReplyError(SkyfedError):
 class Job:
     """What a vehicle is asked to do in a round.
 
-    run  identity of the settings, so that a vehicle prepared for another run says so
+    run    identity of the settings, so that a vehicle prepared for another run says so
+    share  of the vehicle in the aggregate if all take part; it depends on data that other vehicles hold
     """
 
     run: str
     algorithm: str
     vehicle: int
     round: int
+    share: float
 
 
 def ask(node: int, job: Job, model: bytes, seconds: float, attempt: int) -> Message:
     """Return the message that brings job and model to a node; it expires with the round."""
-    words = ConfigRecord({"run": job.run, "algorithm": job.algorithm, "vehicle": job.vehicle, "round": job.round})
+    words = ConfigRecord(asdict(job))
     content = RecordDict({"job": words, "model": ConfigRecord({"bytes": model})})
     return Message(content, node, TRAIN, ttl=seconds, group_id=f"{job.algorithm} {job.round} {attempt}")
 
@@ -46,7 +48,8 @@ def read_job(message: Message) -> tuple[Job, bytes]:
         job = Job(*(words[field.name] for field in fields(Job)))
     except (KeyError, TypeError) as error:
         raise ReplyError(f"not a job: {error}") from None
-    if not isinstance(model, bytes) or not isinstance(job.round, int) or not isinstance(job.vehicle, int):
+    whole = isinstance(job.round, int) and isinstance(job.vehicle, int)
+    if not (isinstance(model, bytes) and whole and isinstance(job.share, float) and 0 <= job.share <= 1):
         raise ReplyError("not a job")
     return job, model
 

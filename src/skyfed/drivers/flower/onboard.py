@@ -38,7 +38,7 @@ class Onboard:
         if job.vehicle != self.vehicle:
             raise ReplyError(f"this is vehicle {self.vehicle}, not {job.vehicle}")
         weights, buffers = self._receive(job.round, model)
-        return self._vehicles.train(job.algorithm, self.vehicle, job.round, weights, buffers)
+        return self._vehicles.train(job.algorithm, self.vehicle, job.round, weights, buffers, job.share)
 
     def _receive(self, t: int, model: bytes) -> tuple[Singles, Singles]:
         layout = self._vehicles.layout
