@@ -11,7 +11,7 @@ ROUNDS = {
     "round": "int", "accuracy": "float", "accuracy_full": "float", "loss": "float", "train_loss": "float",
     "test_size": "int", "train_size": "int", "eta": "float", "eta_local": "float", "seconds": "float",
     "wire_bytes": "int", "downlink_bytes": "int", "uploads": "int", "dropped": "int",
-    "forgetting": "float", "accuracy_class": "floats",
+    "forgetting": "float", "accuracy_class": "floats", "model_digest": "text",
 }  # fmt: skip
 UPLINK = {
     "round": "int", "vehicle": "int", "delta": "float", "kept": "int", "kept_live": "int", "quantised": "bool",
@@ -20,12 +20,12 @@ UPLINK = {
     "dropped": "text", "pruned_share": "float", "raw_probability": "float", "quantiser_bound": "float",
     "quantiser_variance": "float", "fly_seconds": "float", "send_seconds": "float", "fly_joules": "float",
     "send_joules": "float", "wait_joules": "float", "rate": "float", "late": "float", "battery_left": "float",
-    "samples": "int", "turned": "bool",
+    "samples": "int", "turned": "bool", "digest": "text",
 }  # fmt: skip
 TABLES = {"rounds": ROUNDS, "uplink": UPLINK, "theory": THEORY}
-_LATER = ("turned",)  # added since the first format: folders of before are without
+_LATER = ("turned", "digest", "model_digest")  # added since the first format: folders of before are without
 _EMPTY = {  # columns that may be empty in places: not tested, nothing finite, not dropped, no battery
-    "rounds": ("accuracy", "accuracy_full", "loss", "train_loss", "forgetting", "accuracy_class"),
+    "rounds": ("accuracy", "accuracy_full", "loss", "train_loss", "forgetting", "accuracy_class", "model_digest"),
     "uplink": (
         "train_loss",
         "dropped",
@@ -34,6 +34,7 @@ _EMPTY = {  # columns that may be empty in places: not tested, nothing finite, n
         "quantiser_variance",
         "battery_left",
         "turned",
+        "digest",
     ),
     "theory": tuple(name for name, kind in THEORY.items() if kind == "float"),
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from skyfed.config import Config
 from skyfed.cost import lateness, round_end, waiting
@@ -102,7 +103,7 @@ class AlgorithmRecorder:
             self._uplink.append(rows)
         if report.theory is not None:
             self._theory.append([{name: _storable(value) for name, value in report.theory.items()}])
-        row = self._round_row(report)
+        row = self._round_row(state, report)
         self._rounds.append([row])
         if (t + 1) % self._config.checkpoint_every == 0 or t == self._config.rounds - 1:
             save_checkpoint(
@@ -127,7 +128,7 @@ class AlgorithmRecorder:
         write_whole(self.path / "model.safetensors", pack_model(self._deliver(state.weights), state.buffers, about))
         self._rounds.finish()
 
-    def _round_row(self, report: Report) -> Row:
+    def _round_row(self, state: State, report: Report) -> Row:
         t, train = report.round, self._config.train
         per_class = (
             None if report.per_class is None else [None if math.isnan(x) else float(x) for x in report.per_class]
@@ -149,6 +150,7 @@ class AlgorithmRecorder:
             "dropped": len(report.dropped),
             "forgetting": self._forget(per_class),
             "accuracy_class": per_class,
+            "model_digest": _digest(state.weights, state.buffers),
         }
 
     def _uplink_row(self, report: Report, k: int) -> Row:
@@ -184,6 +186,7 @@ class AlgorithmRecorder:
             "late": lateness(cost, spent),
             "turned": upload.vehicle in report.turned,
             "samples": len(self._schedule.train_set(upload.vehicle, report.round)),
+            "digest": _digest(upload.data),
         }
         self._used[upload.vehicle] += sum(row[name] for name in JOULES)
         left = max(0.0, cost.battery - self._used[upload.vehicle])
@@ -200,6 +203,14 @@ class AlgorithmRecorder:
         lost = np.fmax(self._best_class - now, 0.0)
         self._best_class = np.fmax(self._best_class, now)
         return float(np.nanmean(lost)) if np.isfinite(lost).any() else 0.0
+
+
+def _digest(*parts: bytes | Singles) -> str:
+    """Return 64 bits that stand for these bytes (XXH3), as text: equal runs have equal ones in every row."""
+    hashed = xxhash.xxh3_64()
+    for part in parts:
+        hashed.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).data)
+    return str(hashed.hexdigest())
 
 
 def _storable(value: Any) -> Any:
