@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from endurance.stage import (
+    LONG,
     Process,
     Row,
     arguments,
@@ -58,7 +59,7 @@ def crew(count: int, seed: int) -> list[Row]:
         at = 0
         for k in range(count):
             at = max(at + 1, rows_done(run))
-            wait_for(lambda at=at: rows_done(run) >= at or process.poll() is not None, 120)  # type: ignore[misc]
+            wait_for(lambda at=at: rows_done(run) >= at or process.poll() is not None)  # type: ignore[misc]
             found = workers_of(process.pid)
             if process.poll() is not None or not found:
                 break
@@ -73,7 +74,7 @@ def crew(count: int, seed: int) -> list[Row]:
                     taken["killed"].append(pid)
             except (OSError, ProcessLookupError):
                 continue  # it had just been replaced
-            wait_for(lambda pid=pid, at=at: pid not in workers_of(process.pid) or rows_done(run) > at + 3, 60)  # type: ignore[misc]
+            wait_for(lambda pid=pid, at=at: pid not in workers_of(process.pid) or rows_done(run) > at + 3)  # type: ignore[misc]
             if pid in workers_of(process.pid):  # it does with the memory it has
                 taken["out of memory"].remove(pid)
         code = process.wait()
@@ -97,8 +98,8 @@ def crew(count: int, seed: int) -> list[Row]:
 def _without_any(run: Path, *overrides: str) -> tuple[int, str]:
     """Kill every worker from round 2 on; returns exit code and what was said."""
     process = Process(arguments(run, *overrides), run.parent / "bare.log")
-    wait_for(lambda: rows_done(run) >= 2 or process.poll() is not None, 120)
-    end = time.monotonic() + 120
+    wait_for(lambda: rows_done(run) >= 2 or process.poll() is not None)
+    end = time.monotonic() + LONG
     while process.poll() is None and time.monotonic() < end:
         for pid in workers_of(process.pid):
             try:

@@ -1,11 +1,13 @@
 """Checkpoints flipped, cut, zeroed, swapped, manifests that are gone: all noticed, said, and the one before taken."""
 
+import json
 import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 from endurance.stage import (
     ALGORITHM,
@@ -21,6 +23,10 @@ from endurance.stage import (
     whole_run,
     workshop,
 )
+
+if TYPE_CHECKING:
+    from skyfed.onboard import Onboard
+    from skyfed.world import World
 
 ROUNDS = 40
 REMEMBERS = "server.aggregate=consensus"  # its checkpoints hold who has agreed with whom besides
@@ -47,11 +53,12 @@ def _zero(data: bytes, rng: random.Random, spare: Spare) -> bytes:
     return data[:start] + bytes(stop - start) + data[stop:]
 
 
-def _letter(data: bytes, rng: random.Random, spare: Spare) -> bytes:
-    """Change one letter of the agreement."""
-    start = data.index(b"agreement") + len(b"agreement") + 8
-    at = start + rng.randrange(80)
-    return data[:at] + bytes([rng.choice(b"ABCDabcd0123")]) + data[at + 1 :]
+def _agreement(data: bytes, rng: random.Random, spare: Spare) -> bytes:
+    """Change one bit of the agreement."""
+    body = 8 + int.from_bytes(data[:8], "little")  # safetensors: the header's length, the header, the arrays
+    start, stop = json.loads(data[8:body])["state/agreement"]["data_offsets"]
+    at = body + rng.randrange(start, stop)
+    return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
 
 
 CHANGES: dict[str, Change] = {
@@ -61,7 +68,7 @@ CHANGES: dict[str, Change] = {
     "all zeros": lambda data, rng, spare: bytes(len(data)),
     "bytes added": lambda data, rng, spare: data + rng.randbytes(rng.randrange(1, 100)),
     "bytes moved": lambda data, rng, spare: data[(cut := rng.randrange(1, len(data))) :] + data[:cut],
-    "agreement changed": _letter,
+    "agreement changed": _agreement,
     "of another run": lambda data, rng, spare: spare.run,
     "of another algorithm": lambda data, rng, spare: spare.algorithm,
     "of another round": lambda data, rng, spare: spare.round,
@@ -121,27 +128,38 @@ def damage(count: int, seed: int) -> list[Row]:
 
 def _through_recorder(case: Path, good: Path, newest: Path) -> str:
     """Ask what a start asks: where does the run stand?"""
-    import numpy as np
+    from safetensors.numpy import load_file
 
-    from skyfed.runs.checkpoint import unpack_model
     from skyfed.runs.folder import RunFolder
-    from skyfed.runs.recorder import AlgorithmRecorder
-    from skyfed.simulate import State
+    from skyfed.runs.recorder import RowRecorder
 
-    weights, buffers, _ = unpack_model(good)
-    start = State(np.zeros_like(weights), np.zeros_like(buffers))
-    config = RunFolder(case).read_config()
-    with RunFolder.claim(case, config, ["resume"]) as folder:
-        recorder = AlgorithmRecorder(
-            folder, config, ALGORITHM, cast(Any, None), 0, folder.identity(),
-            after=lambda row: None, deliver=lambda weights: weights,
-        )  # fmt: skip
-        standing = recorder.standing(start)
+    saved = {name.removeprefix("state/"): array for name, array in load_file(good).items() if "state/" in name}
+    onboard, world = _equipment(case)
+    with RunFolder.claim(case, onboard.config, ["resume"]) as folder:
+        recorder = RowRecorder(folder, onboard, ALGORITHM, world, folder.identity(), after=lambda row: None)
+        standing = recorder.standing()
     if not any(str(newest) in line for line in standing.complaints):
         return "not noticed"
-    if standing.first != int(good.stem[6:]) + 1 or standing.state.weights.tobytes() != weights.tobytes():
+    same = {name: array.tobytes() for name, array in standing.state.items()} == {
+        name: array.tobytes() for name, array in saved.items()
+    }
+    if standing.first != int(good.stem[6:]) + 1 or not same:
         return f"went on at round {standing.first}"
     return ""
+
+
+@cache
+def _equipment(case: Path) -> "tuple[Onboard, World]":
+    """Return what a start of the run builds first; all cases are copies of one run, so once is enough."""
+    from skyfed.drivers.execute import world_of
+    from skyfed.flight.fleet import load_fleet_plan
+    from skyfed.onboard import Onboard
+    from skyfed.runs.folder import RunFolder
+    from skyfed.tasks import load_task
+
+    config = RunFolder(case).read_config()
+    task = load_task(config.data)
+    return Onboard(config, task), world_of(config, task, load_fleet_plan(case / "plan.npz"))
 
 
 def _through_command(case: Path, newest: Path, whole: str) -> str:

@@ -110,7 +110,7 @@ def disk(count: int, seed: int) -> list[Row]:
 def _fails_and_recovers(place: Path, point: Point, whole: str) -> str:
     """Run into the failure, look at what is left, mend the disk, go on; returns what was wrong."""
     from skyfed.errors import BadInputError
-    from skyfed.runs.checkpoint import unpack_model
+    from skyfed.runs.checkpoint import FORMAT, _unpack
 
     run, log = place / "run", place.parent / f"{place.name}.log"
     process = Process(arguments(run, f"rounds={ROUNDS}"), log, point.before, point.output, draws=True)
@@ -130,7 +130,7 @@ def _fails_and_recovers(place: Path, point: Point, whole: str) -> str:
     kept = checkpoints(run)
     try:
         for path in kept:
-            unpack_model(path)
+            _unpack(path, (FORMAT,))
     except BadInputError as error:
         return str(error)
     if (int(kept[-1].stem[6:]) if kept else -1) < rows - 2:

@@ -17,21 +17,22 @@ def poison(part: str, number: float, vehicles: set[int], rounds: set[int]) -> Ca
     """Let what these vehicles train in these rounds hold a number that is not finite."""
 
     def install() -> None:
-        from skyfed.vehicle import Vehicles
+        from skyfed.kit import Kit
 
-        real = Vehicles.train_locally
+        real = Kit.descend
 
-        def poisoned(self: Any, recipe: Any, vehicle: int, t: int, *rest: Any) -> Any:
-            local = real(self, recipe, vehicle, t, *rest)
-            if vehicle not in vehicles or t not in rounds:
-                return local
+        def poisoned(self: Any, *words: Any, **named: Any) -> Any:
+            trained = real(self, *words, **named)
+            if self.vehicle not in vehicles or self.round not in rounds:
+                return trained
             if part == "loss":
-                return replace(local, loss=number)
-            array = getattr(local, part).copy()
+                self.loss = number
+                return replace(trained, loss=number)
+            array = getattr(trained, part).copy()
             array[len(array) // 2] = number
-            return replace(local, **{part: array})
+            return replace(trained, **{part: array})
 
-        Vehicles.train_locally = poisoned  # type: ignore[method-assign]
+        Kit.descend = poisoned  # type: ignore[method-assign]
 
     return install
 

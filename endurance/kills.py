@@ -55,14 +55,28 @@ def kill_in_write(process: Process, folder: Path, nth: int) -> bool:
     seen = Creations(folder)
     try:
         while nth:
-            if seen.wait(0.2):
-                nth -= 1
-            elif process.poll() is not None:
-                return False
+            if not seen.wait(0.2):
+                if process.poll() is not None:
+                    return False
+                continue
+            nth -= 1
+            if not nth and not _caught(process, folder):
+                nth = 1  # the write was over before this process got to run: the next one, then
         process.signal(signal.SIGKILL)
         return True
     finally:
         seen.close()
+
+
+def _caught(process: Process, folder: Path) -> bool:
+    """Stop a process; tells whether it is inside a checkpoint write, and lets it go on where it is not."""
+    process.signal(signal.SIGSTOP)
+    if not wait_for(lambda: process.poll() is not None or process.is_stopped()) or process.poll() is not None:
+        return False
+    if any(folder.glob(f".round-*.{process.pid}.part")):
+        return True
+    process.signal(signal.SIGCONT)
+    return False
 
 
 def kills(count: int, seed: int) -> list[Row]:

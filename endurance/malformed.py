@@ -134,7 +134,7 @@ def _pictures(place: Path, rng: random.Random) -> Path:
 def _cache(place: Path, rng: random.Random) -> Path:
     import numpy as np
 
-    from skyfed.sensing.datasets.cache import Pictures, save_pictures
+    from skyfed.tasks.cache import Pictures, save_pictures
 
     images, labels = np.zeros((10, 3, 32, 32), np.uint8), np.arange(10, dtype=np.uint8)
     path = place / "cifar10.safetensors"
@@ -209,7 +209,7 @@ def _refused(words: list[str], place: Path, needed: set[str]) -> list[str]:
     report = place / "imported.json"
     report.unlink(missing_ok=True)
     process = Process(words, place / "log", _reporting(report))
-    code, said = process.wait(60), process.said()
+    code, said = process.wait(), process.said()
     imported = set(json.loads(report.read_text())) - needed if report.exists() else {"nothing known"}
     lines = said.splitlines()
     if code == 2 and len(lines) == 1 and lines[0].startswith("skyfed:") and not imported:

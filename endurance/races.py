@@ -51,7 +51,7 @@ def _race(place: Path, run: Path, apart: float) -> str:
     else:
         os.close(go)
     try:
-        if not wait_for(lambda: any(one.poll() is not None for one in both), 120):
+        if not wait_for(lambda: any(one.poll() is not None for one in both)):
             return "both go on"
         loser, winner = both if both[0].poll() is not None else reversed(both)
         said = [line for line in loser.said().splitlines() if line.startswith("skyfed:")]

@@ -6,8 +6,10 @@ import random
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from endurance.stage import (
+    ALGORITHM,
     Process,
     Row,
     arguments,
@@ -63,12 +65,20 @@ class Stopping:
         run, late, number = self._run, self.late, self._number
         ours, theirs = pty.openpty() if self._closed else (-1, -1)
         words = [word for word in arguments(run, f"rounds={ROUNDS}") if not self._closed or word != "--plain"]
-        own = (lambda: _live_on(theirs)) if self._closed else None
-        process = Process(words, run.parent / f"{run.name}.log", own, draws=late)
+
+        def before() -> None:
+            if self._closed:
+                _live_on(theirs)
+            if not late:
+                _take_time()
+
+        process = Process(words, run.parent / f"{run.name}.log", before, draws=late)
         try:
             if not wait_for(lambda: (_drained(ours) and _reached(run, after, late)) or process.poll() is not None):
                 return "never got there"
-            time.sleep(0.03)  # the checkpoint follows the row; then the next round is on
+            if not late:  # the checkpoint follows the row; then the next round is on
+                wait_for(lambda: (_drained(ours) and _saved(run)) or process.poll() is not None)
+            time.sleep(0.03)
             before = rows_done(run)
             if self._closed:
                 os.close(theirs)
@@ -103,6 +113,24 @@ class Stopping:
 def _reached(run: Path, after: int, late: bool) -> bool:
     """Tell whether a run has finished so many rounds, or is as far as its figures."""
     return (run / "figures").is_dir() if late else rows_done(run) >= after
+
+
+def _saved(run: Path) -> bool:
+    """Tell whether the last round that has its row has its checkpoint too."""
+    return checkpoints(run)[-1:] == [run / ALGORITHM / "checkpoints" / f"round-{rows_done(run) - 1:05d}.safetensors"]
+
+
+def _take_time() -> None:
+    """Let training take most of a round's time, so that a signal comes in the middle of it."""
+    from skyfed.kit import Kit
+
+    real = Kit.descend
+
+    def unhurried(*words: Any, **named: Any) -> Any:
+        time.sleep(0.03)
+        return real(*words, **named)
+
+    Kit.descend = unhurried  # type: ignore[method-assign]
 
 
 def _resumed(run: Path, whole: str) -> str:

@@ -25,7 +25,7 @@ def handles(pid: int) -> int:
 def soak(count: int, seed: int) -> list[Row]:
     """Run `count` rounds without worker processes, and again with two."""
     import_all()
-    from skyfed.sensing.datasets.synthetic import generate
+    from skyfed.tasks.synthetic import generate
 
     data = sum(part.nbytes for part in vars(generate()).values() if hasattr(part, "nbytes"))
     rows = []
@@ -43,7 +43,7 @@ def _watched(count: int, seed: int, workers: int, data: int) -> list[Row]:
     with workshop() as place:
         run = place / "run"
         process = Process(arguments(run, *words), place / "log")
-        if not wait_for(lambda: rows_done(run) >= begin or process.poll() is not None, 300):
+        if not wait_for(lambda: rows_done(run) >= begin or process.poll() is not None):
             raise RuntimeError(process.said())
         began = time.monotonic()
         while (
@@ -56,9 +56,9 @@ def _watched(count: int, seed: int, workers: int, data: int) -> list[Row]:
                 used.append((sum(map(memory, all_of_them)) - data * len(all_of_them), sum(map(handles, all_of_them))))
             except OSError:
                 break  # it has just ended
-            time.sleep(0.1)
+            time.sleep(0.1 if count >= 100 else 0.02)
         seconds = time.monotonic() - began
-        code = process.wait(600)
+        code = process.wait()
         most = max(row["samples"] for row in read_parquet(run / ALGORITHM / "uplink.parquet")) if not code else -1
     tenth = max(1, len(used) // 10)
     first, last = (median(m for m, _ in part) for part in (used[:tenth], used[-tenth:]))

@@ -25,6 +25,7 @@ SOURCES = Path(__file__).parents[1] / "src"  # of this checkout, whatever else i
 sys.path.insert(0, str(SOURCES))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SOURCES), os.environ.get("PYTHONPATH", "")]))
 
+LONG = 1500.0  # seconds that no machine needs for what is waited for here; only what hangs is given up
 ALGORITHM = "2ceoafl"
 TIMES = {"seconds", "measured_seconds", "measured_cpu_seconds"}
 SMALL = (
@@ -67,13 +68,13 @@ def import_all() -> None:
     import skyfed.drivers.execute
     import skyfed.drivers.tracking
     import skyfed.flight.greedy
-    import skyfed.mission
     import skyfed.report.curves
     import skyfed.report.figures
     import skyfed.report.page
     import skyfed.report.tables
     import skyfed.report.view
-    import skyfed.runs.flights  # noqa: F401
+    import skyfed.runs.flights
+    import skyfed.world.mission  # noqa: F401
 
 
 class Process:
@@ -106,7 +107,7 @@ class Process:
             self.code = os.waitstatus_to_exitcode(status) if pid else None
         return self.code
 
-    def wait(self, seconds: float = 300.0) -> int:
+    def wait(self, seconds: float = LONG) -> int:
         """Wait for the end."""
         end = time.monotonic() + seconds
         while self.poll() is None:
@@ -116,6 +117,10 @@ class Process:
             time.sleep(0.005)
         assert self.code is not None
         return self.code
+
+    def is_stopped(self) -> bool:
+        """Tell whether SIGSTOP has been obeyed."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def signal(self, number: int) -> None:
         """Send a signal."""
@@ -190,7 +195,7 @@ def digest(run: Path) -> str:
     from skyfed.runs.store import read_parquet
 
     found = hashlib.sha256((run / ALGORITHM / "model.safetensors").read_bytes())
-    for table in ("rounds", "uplink"):
+    for table in ("rounds", "uplink", "vehicles"):
         for row in read_parquet(run / ALGORITHM / f"{table}.parquet"):
             found.update(json.dumps({k: v for k, v in row.items() if k not in TIMES}, sort_keys=True).encode())
     with np.load(run / "plan.npz", allow_pickle=False) as plan:
@@ -228,7 +233,7 @@ def workshop() -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def wait_for(holds: Callable[[], bool], seconds: float = 60.0, pause: float = 0.002) -> bool:
+def wait_for(holds: Callable[[], bool], seconds: float = LONG, pause: float = 0.002) -> bool:
     """Wait until something holds; tells whether it does."""
     end = time.monotonic() + seconds
     while not (done := holds()) and time.monotonic() < end:
