@@ -7,30 +7,18 @@ Runs end in compare/; those that are there already are not run again. `skyfed re
 
 from pathlib import Path
 
-from skyfed.config import load_config
-from skyfed.drivers.experiment import Silent, run_experiment
+import skyfed
 from skyfed.report.tables import summarise
-from skyfed.runs.store import Row
 
-COMMON = ['algorithms=["afl-quant"]', "rounds=6", "vehicles=3", "workers=1"]  # too small a job for more processes
-SETTINGS = {
-    "seven levels": ["quantise.s=7"],
-    "one level": ["quantise.s=1"],
-}
-
-
-class Dots(Silent):
-    """A watcher that prints a dot a round."""
-
-    def round(self, algorithm: str, row: Row) -> None:
-        """Show a finished round."""
-        print(".", end="", flush=True)
+SETTINGS = {"seven levels": {"s": 7}, "one level": {"s": 1}}
 
 
 def main(place: Path) -> None:
     """Run what is missing, then print a table."""
-    for name, settings in SETTINGS.items():
-        run_experiment(load_config("smoke", [*COMMON, *settings]), place / name, Dots())
+    for name, quantise in SETTINGS.items():  # too small a job for more than one process
+        skyfed.run(
+            "smoke", out=place / name, quantise=quantise, algorithms=["afl-quant"], rounds=6, vehicles=3, workers=1
+        )
     print(f"\n{'':<14}{'accuracy':>10}{'MB sent':>10}{'of the paper':>14}{'joules':>10}")
     for name in SETTINGS:
         found = summarise(place / name, "afl-quant")

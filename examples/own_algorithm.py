@@ -2,15 +2,17 @@
 
 Run it beside the others from this folder:
 
-    skyfed run smoke --set 'algorithms=["2ceoafl", "own_algorithm:AFL_COIN"]' --out coin
+    skyfed run smoke --set 'algorithms=["2ceoafl", "own_algorithm:AFLCoin"]' --out coin
 """
 
-from skyfed.algorithms import Recipe
+from skyfed.algorithms.twoceoafl import TwoCEOAFL
 
 
-def coin(delta: float, setting: float | str) -> float:
-    """Return the probability of a raw upload; the drawn pruning ratio does not matter here."""
-    return 0.5
+class AFLCoin(TwoCEOAFL):
+    """2CEOAFL with a coin."""
 
+    title = "AFL-Coin"
 
-AFL_COIN = Recipe("AFL-Coin", prune=True, raw_probability=coin)
+    def raw_probability(self, delta: float) -> float:
+        """Return the probability of a raw upload; the drawn pruning ratio does not matter here."""
+        return 0.5

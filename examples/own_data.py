@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from skyfed.config import load_config
-from skyfed.drivers.experiment import run_experiment
+import skyfed
 from skyfed.report.score import score_models
 
 CLASSES = {"field": (90, 140, 60), "roof": (170, 90, 70), "water": (60, 90, 150)}
@@ -33,13 +32,22 @@ def main(place: Path) -> None:
         (place / name).mkdir(parents=True, exist_ok=True)
         for k in range(120):
             photograph(colour, rng).save(place / name / f"{k:03}.png")
-    settings = [f"data.name=folder:{place}", "data.size=16", "field.classes=3", "rounds=6", "vehicles=2", "workers=1"]
-    settings += ["sensing.initial=60", "sensing.initial_test=20", "sensing.n_max=20", 'algorithms=["2ceoafl"]']
-    run = run_experiment(load_config("smoke", settings), place.with_name(f"{place.name}-run"))
+    run = skyfed.run(
+        "smoke",
+        out=place.with_name(f"{place.name}-run"),
+        progress=False,
+        data={"name": f"folder:{place}", "size": 16},
+        field={"classes": 3},
+        sensing={"initial": 60, "initial_test": 20, "n_max": 20},
+        algorithms=["2ceoafl"],
+        rounds=6,
+        vehicles=2,
+        workers=1,
+    )
     (place.with_name("new") / "water").mkdir(parents=True, exist_ok=True)
     photograph(CLASSES["water"], rng).save(place.with_name("new") / "water" / "one.png")
     for folder in (None, place.with_name("new")):  # the run's own test pictures; others
-        (score,) = score_models(run, None, folder)
+        (score,) = score_models(run.folder, None, folder)
         print(f"{score.pictures} pictures, {100 * score.accuracy:.0f} % right")
 
 

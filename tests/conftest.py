@@ -5,10 +5,10 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# the same examples every day: what random ones find belongs into a test of its own
-settings.register_profile("same", derandomize=True)
+# the same examples every day: what random ones find belongs into a test of its own; and on every machine, however slow
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
 
 os.environ.pop("CI", None)  # what is shown depends on it, and tests of that set it themselves

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,15 @@ from flwr.supernode.fleet_http_connection import http_request_response
 
 from skyfed.cli import run_arguments
 from skyfed.drivers.flower.kits import read_vehicle
-from skyfed.drivers.flower.messages import Job, read_job
+from skyfed.drivers.flower.messages import Order, read_order
 from skyfed.drivers.flower.station import free_port
 from skyfed.runs.checkpoint import unpack_model
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Table
+from waiting import LONG, wait_until
 
 SMALL = ["rounds=4", "eval_every=4", "flight.method=greedy", "train.kappa=1", "fleet.poll=0.2", "fleet.grace=1"]
-RECIPES = ["afl", "afl-prune", "afl-quant", "2ceoafl"]
+ALGORITHMS = ["afl", "afl-prune", "afl-quant", "2ceoafl"]
 
 
 def sets(*settings: str) -> list[str]:
@@ -65,12 +67,9 @@ def weights(place: Path, algorithm: str) -> np.ndarray:
     return np.concatenate(found[:2])
 
 
-def until(said: Callable[[], bool], seconds: float = 120) -> None:
+def until(said: Callable[[], bool]) -> None:
     """Wait for something to be so."""
-    end = time.monotonic() + seconds
-    while not said():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
+    assert wait_until(said, pause=0.05), "waited in vain"
 
 
 def says(path: Path, words: str) -> bool:
@@ -88,6 +87,7 @@ class Yard:
         words = ["fleet", "keys", "smoke", "--address", address, "--out", str(place), *sets(*self.settings)]
         assert run_arguments([*words, "--plain"]) == 0
         self.run, self.log = place / "station", place / "station" / "station.log"
+        self.began = datetime.now(UTC)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> "Yard":
@@ -113,14 +113,14 @@ class Yard:
         """Return how many rounds the station has closed."""
         return self.log.read_text(errors="replace").count(" bytes up, ") if self.log.exists() else 0
 
-    def wait(self, words: str, seconds: float = 120) -> None:
+    def wait(self, words: str) -> None:
         """Wait for words in the station's log."""
-        until(lambda: says(self.log, words) or self.processes["station"].poll() is not None, seconds)
+        until(lambda: says(self.log, words) or self.processes["station"].poll() is not None)
         assert says(self.log, words), (self.place / "station.out").read_text()
 
-    def end(self, seconds: float = 240) -> None:
+    def end(self) -> None:
         """Wait for the station to finish."""
-        assert self.processes["station"].wait(seconds) == 0, (self.place / "station.out").read_text()
+        assert self.processes["station"].wait(LONG) == 0, (self.place / "station.out").read_text()
 
     def same_as_absent(self, tmp_path: Path, algorithm: str = "2ceoafl") -> list[tuple[int, int]]:
         """Check the final bits against a run in one process where who was left out is absent; returns those."""
@@ -183,11 +183,10 @@ class Rogue:
     def __init__(
         self,
         place: Path,
-        reply: Callable[[Job, bytes, Message], Message | None],
-        seconds: float = 120,
+        reply: Callable[[Order, bytes, Message], Message | None],
         twice: bool = False,
     ) -> None:
-        self._kit, self._reply, self._seconds, self._twice = read_vehicle(place), reply, seconds, twice
+        self._kit, self._reply, self._twice = read_vehicle(place), reply, twice
         self.again = 0
         self.done = threading.Event()
         self.problem: BaseException | None = None
@@ -212,8 +211,7 @@ class Rogue:
     def _go(self) -> None:
         try:
             with self.connect() as connection:
-                end = time.monotonic() + self._seconds
-                while not self.done.is_set() and time.monotonic() < end:
+                while not self.done.is_set():
                     if not self.step(connection):
                         time.sleep(0.1)
         except Exception as error:
@@ -232,7 +230,7 @@ class Rogue:
         message = inflate_object_from_contents(key, contents)
         message.metadata.__dict__["_message_id"] = key
         confirm(run, key)
-        answer = self._reply(*read_job(message), message)
+        answer = self._reply(*read_order(message), message)
         if answer is not None:
             deliver(answer, run, send, push)
             if self._twice:

@@ -1,23 +1,31 @@
-"""Small builders that the learning tests share: pictures, flights, configs, updates."""
+"""Small builders that the learning tests share: pictures, flights, configs, stations, updates."""
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from skyfed.blocks.aggregate import alphas
 from skyfed.config import Config, load_config
+from skyfed.drivers.execute import world_of
+from skyfed.drivers.inline import InlineDriver
 from skyfed.flight.fleet import FleetPlan
-from skyfed.records import Raw, Update
+from skyfed.jobs import Driver, Job
+from skyfed.learning.local import Trained
+from skyfed.onboard import Onboard
+from skyfed.records import Arrays, Raw, Update
 from skyfed.runs.columns import TABLES
 from skyfed.runs.store import Row
-from skyfed.sensing.datasets import Pictures
-from skyfed.simulate import Report, State
-from skyfed.wire import Common
+from skyfed.simulate import run
+from skyfed.station import Report, Station
+from skyfed.tasks import Pictures, Task
+from skyfed.wire import Common, Message
 
 CLASSES = 4
 _vehicles = count()
@@ -118,23 +126,89 @@ def common(size: int, buffers: int = 0, starts: Sequence[int] = ()) -> Common:
     return Common(*zeros, np.array(starts or [0, size]))
 
 
+def message_of(update: Update, known: Common, weight: float = 1.0) -> Message:
+    """Return an upload of one vector as the station sees it."""
+    return Message(update.vehicle, update.round, {"update": update}, known, weight)
+
+
 class Memory:
     """A recorder that keeps everything."""
 
     def __init__(self) -> None:
-        self.states: list[State] = []
+        self.states: list[Arrays] = []
+        self.memories: list[dict[int, Arrays]] = []
         self.reports: list[Report] = []
 
-    def record(self, state: State, report: Report) -> None:
+    def record(self, state: Arrays, memories: dict[int, Arrays], report: Report) -> None:
         self.states.append(state)
+        self.memories.append(dict(memories))
         self.reports.append(report)
+
+
+def onboard_of(config: Config, task: Task | Pictures | None = None, dtype: torch.dtype = torch.float32) -> Onboard:
+    """Return a process's engine and algorithms; on small pictures unless a task is given."""
+    task = pictures() if task is None else task
+    return Onboard(config, task.task() if isinstance(task, Pictures) else task, dtype)
+
+
+def station_of(
+    config: Config,
+    label: str,
+    driver: Driver | None = None,
+    onboard: Onboard | None = None,
+    plan: FleetPlan | None = None,
+    memories: dict[int, Arrays] | None = None,
+) -> Station:
+    """Return the station of a row before round 0; jobs are done in this process unless a driver is given."""
+    onboard = onboard or onboard_of(config)
+    plan = plan or fleet_plan(config.vehicles, config.rounds)
+    world = world_of(config, onboard.task, plan)
+    return Station(label, onboard, world, driver or InlineDriver(onboard), memories)
+
+
+def start_of(station: Station) -> Arrays:
+    """Return the state before round 0."""
+    return station.algorithm.start(station.onboard.engine.initial())
+
+
+def run_row(station: Station, state: Arrays | None = None, first: int = 0) -> Memory:
+    """Run a row to its end and return everything that was recorded."""
+    memory = Memory()
+    final = run(station, memory, start_of(station) if state is None else state, first)
+    assert final is memory.states[-1]
+    return memory
+
+
+def job_of(station: Station, vehicle: int, t: int, state: Arrays | None = None) -> Job:
+    """Return the job of a vehicle's round."""
+    state = start_of(station) if state is None else state
+    weights = alphas(station.algorithm.settings.server, station.world.samples(t))
+    sent = station.algorithm.send(state, vehicle, t)
+    return station._job(t, 0, vehicle, sent, float(weights[vehicle] / weights.sum()))
+
+
+def retrained(station: Station, vehicle: int, t: int, state: Arrays, delta: float) -> Trained:
+    """Return what a vehicle of the paper's algorithms trains in round t, once more."""
+    kit = station.onboard.kit(job_of(station, vehicle, t, state))
+    ticket = kit.winning_ticket(state, delta) if station.algorithm.prunes(delta) else None
+    return kit.descend(state, ticket, delta=delta)
+
+
+def exchanged(
+    station: Station, t: int, state: Arrays | None = None, vehicles: Iterable[int] | None = None
+) -> tuple[list[Message], Report]:
+    """Let some vehicles, or all, train in round t; returns what was decoded and what happened."""
+    state, report = start_of(station) if state is None else state, Report(t)
+    who = range(station.world.vehicles) if vehicles is None else vehicles
+    sent = {u: station.algorithm.send(state, u, t) for u in who}
+    return list(station.exchange(t, 0, sent, report)), report
 
 
 class Gated(nn.Module):
     """A small CNN that pauses in training while the file SKYFED_TEST_HOLD is there and a table has enough rows.
 
     SKYFED_TEST_HOLD names the file, SKYFED_TEST_TABLE the table (JSON lines), SKYFED_TEST_ROWS how many rows are
-    enough; so a test can stop a run in a round of its choice.
+    enough; so a test can stop a run in a round of its choice. While it pauses, a file of that name and .waits is there.
     """
 
     def __init__(self, classes: int, side: int) -> None:
@@ -150,6 +224,7 @@ class Gated(nn.Module):
         if self.training and hold and os.path.exists(hold):
             table = Path(os.environ["SKYFED_TEST_TABLE"])
             if table.exists() and table.read_bytes().count(b"\n") >= int(os.environ["SKYFED_TEST_ROWS"]):
+                Path(f"{hold}.waits").touch()
                 while os.path.exists(hold):
                     time.sleep(0.01)
         return self.layers(x)
@@ -158,4 +233,4 @@ class Gated(nn.Module):
 def blank(table: str) -> Row:
     """Return a row of a run's table that says nothing."""
     nothing = {"int": 0, "float": 0.0, "bool": False, "text": None, "floats": []}
-    return {name: nothing[kind] for name, kind in TABLES[table].items()}
+    return {column.name: nothing[column.kind] for column in TABLES[table]}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from learning_cases import blank
+from run_cases import blank, in_toml, table_of
 from skyfed.config import Config, load_config
 from skyfed.runs.store import Row, Table
 from skyfed.theory.estimate import COLUMNS as THEORY
@@ -15,9 +15,11 @@ from test_figures import hand_made_fleet
 FIVE = ("sgd", "afl", "afl-prune", "afl-quant", "2ceoafl")
 
 
-def settings(vehicles: int, rounds: int, classes: int, algorithms: Sequence[str] = FIVE, *more: str) -> Config:
+def settings(
+    vehicles: int, rounds: int, classes: int, algorithms: Sequence[str | dict[str, object]] = FIVE, *more: str
+) -> Config:
     sizes = [f"vehicles={vehicles}", f"rounds={rounds}", f"field.classes={classes}", "eval_every=1"]
-    return load_config("smoke", [*sizes, f"algorithms={json.dumps(list(algorithms))}", *more])
+    return load_config("smoke", [*sizes, f"algorithms={in_toml(list(algorithms))}", *more])
 
 
 def write_run(
@@ -31,18 +33,18 @@ def write_run(
     if planned:
         fleet = hand_made_fleet(config.vehicles, config.field.classes, config.rounds)
         (folder / "plan.npz").write_bytes(fleet.to_bytes())
-    for k, name in enumerate(config.algorithms):
-        write_tables(folder / name, config, k, done)
+    for k, row in enumerate(config.rows):
+        write_tables(folder / row.name, config, k, done, row.central)
     return folder
 
 
-def write_tables(folder: Path, config: Config, k: int, done: int | None) -> None:
+def write_tables(folder: Path, config: Config, k: int, done: int | None, central: bool = False) -> None:
     """Write an algorithm's tables: curves that rise, each its own; bytes that shrink with k."""
     folder.mkdir()
     rng = np.random.default_rng([config.seed, k])
-    uplink, rounds = Table(folder, "uplink"), Table(folder, "rounds")
+    uplink, rounds = table_of(folder, "uplink"), table_of(folder, "rounds")
     for t in range(config.rounds if done is None else done):
-        if folder.name != "sgd":
+        if not central:
             uplink.append([_upload(config, k, t, u, rng) for u in range(config.vehicles)])
         level = 0.9 * (1 - np.exp(-(t + 1) / (0.2 * config.rounds + k))) + rng.normal(0, 0.004)
         classes = np.clip(level + rng.normal(0, 0.08, config.field.classes), 0, 1)
@@ -86,5 +88,5 @@ def write_theory(folder: Path, rounds: Sequence[int], vehicles: int) -> None:
     rest = {"q": 2.0, "variance": 1.5, "pruned": 0.2}
     lists = {name: [value] * vehicles for name, value in (each | rest).items()}
     rows = [{**one, **more, **lists, "vehicles": list(range(vehicles)), "round": t} for t in rounds]
-    assert rows[0].keys() == THEORY.keys()
+    assert rows[0].keys() == {column.name for column in THEORY}
     Table(folder, "theory").append(rows)

@@ -3,18 +3,13 @@
 import numpy as np
 import pytest
 
-from learning_cases import TINY, Memory, fleet_plan, pictures, tiny_config
-from skyfed.algorithms import find_recipe
-from skyfed.config import load_config
-from skyfed.cost import local_rounds
-from skyfed.drivers.inline import InlineDriver
+from learning_cases import exchanged, job_of, run_row, start_of, station_of, tiny_config
 from skyfed.errors import BadInputError
-from skyfed.simulate import State, run
+from skyfed.station import Station
 from skyfed.theory.allocate import DELTAS, RAWS, choose, pruning_errors
-from skyfed.vehicle import Vehicles
 from skyfed.wire import paper_bits
-
-KNOWN, PLAN = pictures(), fleet_plan()
+from skyfed.world import Effort
+from skyfed.world.cost import round_flops
 
 
 def test_pruning_errors_are_those_of_the_smallest_entries():
@@ -67,15 +62,20 @@ def test_an_algorithm_that_does_not_prune_has_no_choice():
     assert chosen(may_prune=False, raws=np.array([0.0])).delta == 0
 
 
-def vehicles(*overrides: str) -> Vehicles:
-    return Vehicles(load_config("smoke", [*TINY, 'prune.delta="bound"', *overrides]), KNOWN, PLAN)
+def fleet(label: str, *overrides: str) -> Station:
+    return station_of(tiny_config('prune.delta="bound"', *overrides), label)
+
+
+def choice(station: Station) -> tuple[float, float]:
+    """Delta and the probability of a raw upload of vehicle 0 in round 1."""
+    return station.algorithm.choice(station.onboard.kit(job_of(station, 0, 1)), start_of(station))
 
 
 @pytest.mark.parametrize("payload", [0.1, 0.2, 0.3, 0.6, 1.0])
 def test_the_mean_payload_stays_within_its_budget(payload):
-    fleet = vehicles(f"theory.payload={payload}")
-    delta, raw = fleet.choice(find_recipe("2ceoafl"), 0, 1, fleet.initial()[0])
-    size = fleet.layout.size
+    station = fleet("2ceoafl", f"theory.payload={payload}")
+    delta, raw = choice(station)
+    size = station.onboard.engine.layout.size
     bits = raw * paper_bits(size, delta, 3, raw=True) + (1 - raw) * paper_bits(size, delta, 3, raw=False)
     assert bits <= payload * paper_bits(size, 0.0, 3, raw=True)
     if payload == 1.0:
@@ -85,42 +85,39 @@ def test_the_mean_payload_stays_within_its_budget(payload):
 
 @pytest.mark.parametrize("work", [1.5, 2.0, 2.9])
 def test_the_work_stays_within_its_budget(work):
-    fleet = vehicles(f"theory.work={work}")
-    delta, raw = fleet.choice(find_recipe("afl-prune"), 0, 1, fleet.initial()[0])
-    assert local_rounds(fleet.settings.train, True, delta) <= work + 1e-9
+    station = fleet("afl-prune", f"theory.work={work}")
+    delta, raw = choice(station)
+    train = station.onboard.config.train
+    assert train.rho + train.kappa * (1 - delta) <= work + 1e-9
     assert raw == 1
-    assert local_rounds(fleet.settings.train, True, delta - 0.025) > work
+    assert train.rho + train.kappa * (1 - (delta - 0.025)) > work
 
 
 def test_joules_and_deadlines_count_too():
-    loose = vehicles()
-    start = loose.initial()[0]
-    spent = loose._spent(find_recipe("2ceoafl"), 0, 1, 0.0, loose.layout.size * 4)
-    tight = vehicles(f"theory.joules={0.3 * (spent.train_joules + spent.send_joules)}")
-    late = vehicles(f"cost.deadline={spent.fly_seconds + 0.5 * (spent.train_seconds + spent.send_seconds)}")
-    recipe = find_recipe("2ceoafl")
-    assert loose.choice(recipe, 0, 1, start) == (0.0, 1.0)
-    assert tight.choice(recipe, 0, 1, start) != (0.0, 1.0)
-    assert late.choice(recipe, 0, 1, start) != (0.0, 1.0)
+    loose = fleet("2ceoafl")
+    engine, train = loose.onboard.engine, loose.onboard.config.train
+    flops = round_flops(train, engine.multiplications, len(loose.world.observe(0, 1)))
+    spent = loose.world.spent(0, 1, Effort(train.rho + train.kappa, flops, engine.layout.size * 4))
+    tight = fleet("2ceoafl", f"theory.joules={0.3 * (spent.train_joules + spent.send_joules)}")
+    deadline = spent.fly_seconds + 0.5 * (spent.train_seconds + spent.send_seconds)
+    assert choice(loose) == (0.0, 1.0)
+    assert choice(tight) != (0.0, 1.0)
+    assert choice(fleet("2ceoafl", f"cost.deadline={deadline}")) != (0.0, 1.0)
 
 
 def test_without_pruning_there_are_no_dense_steps():
-    fleet = vehicles()
-    state = fleet.initial()
-    upload = fleet.train("2ceoafl", 0, 1, *state)
-    assert (upload.delta, upload.kept, upload.pruned_share) == (0.0, fleet.layout.size, 0.0)
-    law = vehicles("cost.model=law").train("2ceoafl", 0, 1, *state)
-    assert law.spent.train_seconds == 3  # kappa, and no rho
+    station = fleet("2ceoafl", "cost.model=law")
+    _, report = exchanged(station, 1, vehicles=[0])
+    facts = report.uploads[0].facts
+    assert (facts["delta"], facts["kept"], facts["pruned_share"]) == (0.0, station.onboard.engine.layout.size, 0.0)
+    assert report.spent[0].train_seconds == 3  # kappa, and no rho
 
 
 def test_a_whole_run_with_choices():
-    config = load_config("smoke", [*TINY, 'prune.delta="bound"', "theory.payload=0.26", "theory.work=2.5"])
-    fleet = Vehicles(config, KNOWN, PLAN)
-    memory = Memory()
-    run(config, "2ceoafl", InlineDriver(fleet), memory, State(*fleet.initial()))
+    memory = run_row(fleet("2ceoafl", "theory.payload=0.26", "theory.work=2.5"))
     for report in memory.reports:
         assert not report.dropped
-        assert {upload.delta for upload in report.uploads} == {0.5}
+        assert {upload.facts["delta"] for upload in report.uploads} == {0.5}
 
 
 def test_other_words_for_delta_are_refused():

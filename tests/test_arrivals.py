@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from skyfed.sensing import initial_counts, new_counts
+from skyfed.world import initial_counts, new_counts
 
 
 def over_one_disc(distance: float, psi: float, n_max: int, decay_length: float, radius: float = 60.0) -> int:

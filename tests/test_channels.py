@@ -11,24 +11,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from learning_cases import Memory, fleet_plan, pictures, tiny_config
-from skyfed.algorithms import find_recipe
+from learning_cases import Memory, exchanged, onboard_of, retrained, run_row, start_of, station_of, tiny_config
 from skyfed.config import Config, load_config
-from skyfed.drivers.inline import InlineDriver
 from skyfed.errors import BadInputError
+from skyfed.jobs import Upload
 from skyfed.learning.channels import ChannelPruner, Groups, Kept, channel_groups
 from skyfed.learning.flat import FlatModel
-from skyfed.learning.local import LocalRound, train_locally
+from skyfed.learning.local import Trained, find_ticket, train
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings
 from skyfed.learning.shapes import multiplications
-from skyfed.simulate import State, run
-from skyfed.vehicle import Upload, Vehicles
-from skyfed.wire import Expected, decode, encode, read_header
+from skyfed.records import Arrays, Model
+from skyfed.station import Station
+from skyfed.tasks.task import cross_entropy
+from skyfed.wire import Common, Expected, decode, encode, read_header
 
 WIDE = torch.float64
-KNOWN = pictures()
-PLAN = fleet_plan()
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -54,11 +52,11 @@ class Case:
         shape = (self.batch, 3, self.side, self.side)
         return [(torch.randn(shape, generator=coins, dtype=WIDE), torch.arange(self.batch) % 4) for _ in range(count)]
 
-    def train(self, delta: float, kappa: int, rate: float = 0.05) -> LocalRound:
-        return train_locally(
-            self.model, self.weights, self.buffers, iter(self.batches(1, 1)), iter(self.batches(kappa, 2)), rate,
-            delta, None, self.pruner,
-        )  # fmt: skip
+    def train(self, delta: float, kappa: int, rate: float = 0.05) -> Trained:
+        received = self.model.layout.of_live(self.weights.numpy()), self.buffers.numpy()
+        dense, masked = iter(self.batches(1, 1)), iter(self.batches(kappa, 2))
+        ticket = find_ticket(self.model, *received, dense, rate, cross_entropy, delta, None, self.pruner)
+        return train(self.model, *received, masked, rate, cross_entropy, ticket, self.pruner)
 
 
 def case_of(module: nn.Module, side: int, budget: str = "weights", wide: bool = True, probe: bool = False) -> Case:
@@ -71,13 +69,13 @@ def case_of(module: nn.Module, side: int, budget: str = "weights", wide: bool = 
             if buffer.is_floating_point():
                 buffer += 0.3 * torch.rand(buffer.shape, generator=coins, dtype=WIDE)
     plain = copy.deepcopy(module)
-    model = FlatModel(module, WIDE, side=side, wide=wide, probe=probe)
+    model = FlatModel(module, WIDE, inputs=(3, side, side), wide=wide, probe=probe)
     pruner = ChannelPruner(model, budget)
     return Case(plain, model, pruner, model.weights.clone(), model.buffers.clone(), side)
 
 
 def built(side: int, budget: str = "weights", **settings: str | int) -> Case:
-    return case_of(build_model(ModelSettings(**settings), 4, side, 0), side, budget)
+    return case_of(build_model(ModelSettings(**settings), 4, (3, side, side), 0), side, budget)
 
 
 @dataclass
@@ -97,7 +95,7 @@ def step(module: nn.Module, batch: tuple[Tensor, Tensor], rate: float, masks: li
             parameter -= rate * parameter.grad * (1 if masks is None else masks[k])
 
 
-def reference(case: Case, found: LocalRound, kappa: int, rate: float = 0.05) -> Reference:
+def reference(case: Case, found: Trained, kappa: int, rate: float = 0.05) -> Reference:
     """Train the large model under the mask, with torch alone."""
     kept, at = [], 0
     for size in sizes(channel_groups(case.plain), case.plain):
@@ -133,7 +131,7 @@ def sizes(groups: Groups, module: nn.Module) -> list[int]:
     return [tensors[group[0][0]].shape[group[0][1]] for group in groups]
 
 
-def kept_buffers(case: Case, found: LocalRound) -> np.ndarray:
+def kept_buffers(case: Case, found: Trained) -> np.ndarray:
     """Which entries of the flat buffers belong to kept channels."""
     flags = {name: np.ones(b.shape, bool) for name, b in case.plain.named_buffers() if b.is_floating_point()}
     at = 0
@@ -146,7 +144,7 @@ def kept_buffers(case: Case, found: LocalRound) -> np.ndarray:
     return np.concatenate([np.empty(0, bool), *flags.values()])
 
 
-def assert_as_masked(case: Case, delta: float, kappa: int, share: float = 1e-10) -> LocalRound:
+def assert_as_masked(case: Case, delta: float, kappa: int, share: float = 1e-10) -> Trained:
     found = case.train(delta, kappa)
     plain = reference(case, found, kappa)
     layout = case.model.layout
@@ -194,7 +192,7 @@ def test_training_the_slice_is_training_the_model_under_the_mask_at_full_width()
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_another_order_of_the_flat_vector_changes_nothing(wide):
-    module = build_model(ModelSettings(width=8), 4, 32, 0)
+    module = build_model(ModelSettings(width=8), 4, (3, 32, 32), 0)
     assert_as_masked(case_of(module, 32, wide=wide), 0.5, 2)
 
 
@@ -357,7 +355,7 @@ def test_channels_with_the_largest_weights_in_and_out_stay():
     with torch.no_grad():
         module[1].bias.copy_(torch.tensor([1e3, 0, 0, 0]))  # has no say
         module[3].weight.copy_(torch.tensor([[0, 0, 6.0, 0], [0, 0, -8.0, 0]]))
-    pruner = ChannelPruner(model := FlatModel(module, side=2), "weights")
+    pruner = ChannelPruner(model := FlatModel(module, inputs=(3, 2, 2)), "weights")
     assert pruner.choose(model.weights, 0.45).flags.tolist() == [False, True, True, False]
     assert pruner.choose(model.weights, 0.7).flags.tolist() == [False, False, True, False]
     assert pruner.choose(model.weights, 0.2).flags.tolist() == [False, True, True, True]
@@ -371,15 +369,15 @@ def test_a_channel_counts_with_all_its_taps_and_all_its_places_in_a_flat_layer()
         module[4].weight.zero_()
         module[4].weight[1, 9] = 3
         module[1].weight.copy_(torch.tensor([1.0, 50.0, 1.0]))  # has no say
-    pruner = ChannelPruner(model := FlatModel(module, side=2, wide=True), "weights")
+    pruner = ChannelPruner(model := FlatModel(module, inputs=(3, 2, 2), wide=True), "weights")
     assert pruner.choose(model.weights, 0.3).flags.tolist() == [True, False, True]
     assert pruner.choose(model.weights, 0.7).flags.tolist() == [False, False, True]
 
 
 def test_all_layers_along_a_stream_have_a_say():
     """What a block adds or reads counts as much as what the stem gives; norms and buffers do not count."""
-    module = build_model(ModelSettings(width=4, stem="cifar"), 4, 8, 0)
-    pruner = ChannelPruner(model := FlatModel(module, side=8), "weights")
+    module = build_model(ModelSettings(width=4, stem="cifar"), 4, (3, 8, 8), 0)
+    pruner = ChannelPruner(model := FlatModel(module, inputs=(3, 8, 8)), "weights")
     for number, group in enumerate(channel_groups(module)):
         for name, axis in group:
             tensor = {**dict(module.named_parameters()), **dict(module.named_buffers())}[name]
@@ -397,7 +395,7 @@ def test_of_equal_channels_the_first_stay():
     with torch.no_grad():
         module[1].weight.fill_(0.5)
         module[3].weight.fill_(-0.5)
-    pruner = ChannelPruner(model := FlatModel(module, side=2), "weights")
+    pruner = ChannelPruner(model := FlatModel(module, inputs=(3, 2, 2)), "weights")
     assert pruner.choose(model.weights, 0.45).flags.tolist() == [True] * 3 + [False] * 3
 
 
@@ -406,7 +404,7 @@ def test_the_choice_goes_by_the_weights_handed_in_and_not_by_those_of_the_model(
     other = torch.randn(case.weights.shape, generator=torch.Generator().manual_seed(9), dtype=WIDE)
     one = case.pruner.choose(other, 0.5).flags
     assert not np.array_equal(one, case.pruner.choose(case.weights, 0.5).flags)
-    case.model.load(other, case.buffers)
+    case.model.load(case.model.layout.of_live(other.numpy()), case.buffers.numpy())
     assert np.array_equal(case.pruner.choose(other, 0.5).flags, one)
 
 
@@ -437,7 +435,7 @@ def test_weights_that_can_never_have_a_gradient_have_no_say():
 
 @every_case
 def test_groups_are_consistent(side, settings):
-    module = build_model(ModelSettings(**settings), 4, side, 0)
+    module = build_model(ModelSettings(**settings), 4, (3, side, side), 0)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     groups = channel_groups(module)
     members = [member for group in groups for member in group]
@@ -460,7 +458,7 @@ def test_groups_are_consistent(side, settings):
 
 
 def test_the_groups_of_resnet18_by_hand():
-    groups = channel_groups(build_model(ModelSettings(width=4, stem="cifar"), 4, 8, 0))
+    groups = channel_groups(build_model(ModelSettings(width=4, stem="cifar"), 4, (3, 8, 8), 0))
     assert len(groups) == 4 + 8  # four streams, and the inside of eight blocks
     assert [name for name, axis in groups[0] if axis == 1] == ["3.conv1.weight", "4.conv1.weight", "5.conv1.weight",
                                                                "5.shortcut.0.weight"]  # fmt: skip
@@ -477,9 +475,9 @@ def test_the_groups_of_resnet18_by_hand():
 
 
 def test_the_groups_of_a_chain_by_hand():
-    groups = channel_groups(build_model(ModelSettings(name="mlp", width=8), 4, 8, 0))
+    groups = channel_groups(build_model(ModelSettings(name="mlp", width=8), 4, (3, 8, 8), 0))
     assert groups == [[("1.weight", 0), ("1.bias", 0), ("3.weight", 1)]]
-    groups = channel_groups(build_model(ModelSettings(name="cnn", width=4), 4, 8, 0))
+    groups = channel_groups(build_model(ModelSettings(name="cnn", width=4), 4, (3, 8, 8), 0))
     assert len(groups) == 2
     assert groups[1][-1] == ("8.weight", 1)
 
@@ -513,7 +511,7 @@ def entries_of(model: FlatModel, kept: Kept) -> int:
 
 def test_an_entry_stays_if_both_of_its_channels_do():
     module = nn.Sequential(nn.Flatten(), nn.Linear(12, 2), nn.Linear(2, 3), nn.Linear(3, 2))
-    pruner = ChannelPruner(FlatModel(module, side=2), "weights")
+    pruner = ChannelPruner(FlatModel(module, inputs=(3, 2, 2)), "weights")
     kept = Kept((np.array([True, False]), np.array([False, True, True])))
     mask, total = pruner.mask(kept)
     assert total == mask.sum()
@@ -527,7 +525,7 @@ def test_an_entry_stays_if_both_of_its_channels_do():
 
 def test_more_channels_than_15_bits_can_count():
     module = nn.Sequential(nn.Flatten(), nn.Linear(12, 40_000), nn.ReLU(), nn.Linear(40_000, 2))
-    pruner = ChannelPruner(model := FlatModel(module, side=2), "weights")
+    pruner = ChannelPruner(model := FlatModel(module, inputs=(3, 2, 2)), "weights")
     kept = pruner.choose(model.weights, 0.5)
     assert np.array_equal(pruner.mask(kept)[0], pruner.channels.mask(kept.flags))
 
@@ -537,14 +535,14 @@ def test_more_channels_than_15_bits_can_count():
 
 def refusal(module: nn.Module) -> str:
     with pytest.raises(BadInputError) as caught:
-        ChannelPruner(FlatModel(module, side=8), "weights")
+        ChannelPruner(FlatModel(module, inputs=(3, 8, 8)), "weights")
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "cnn"])
 def test_a_group_norm_is_refused(name):
-    message = refusal(build_model(ModelSettings(name=name, width=4, norm="group"), 4, 8, 0))
+    message = refusal(build_model(ModelSettings(name=name, width=4, norm="group"), 4, (3, 8, 8), 0))
     assert "prune.granularity" in message
     assert "model.norm" in message
 
@@ -566,8 +564,8 @@ def test_a_module_of_which_nothing_is_known_is_refused():
     assert "resnet18, cnn, mlp" in message
     config = tiny_config(f"model.name={__name__}:Unknown", "prune.granularity=channel")
     with pytest.raises(BadInputError, match="channel_groups"):
-        Vehicles(config, KNOWN, PLAN)
-    Vehicles(tiny_config(f"model.name={__name__}:Unknown"), KNOWN, PLAN)
+        onboard_of(config)
+    onboard_of(tiny_config(f"model.name={__name__}:Unknown"))
 
 
 @pytest.mark.parametrize(("key", "value"), [("granularity", "layer"), ("budget", "bytes")])
@@ -718,12 +716,14 @@ def config_of(*overrides: str) -> Config:
     return tiny_config("prune.granularity=channel", *overrides)
 
 
-Model = tuple[np.ndarray, np.ndarray]  # weights and buffers that a round starts from
+def sent(station: Station, vehicle: int, state: Arrays) -> tuple[Upload, Trained]:
+    """A vehicle's upload, and the training that it came from."""
+    (upload,) = exchanged(station, 1, state, [vehicle])[1].uploads
+    return upload, retrained(station, vehicle, 1, state, upload.facts["delta"])
 
 
-def sent(vehicles: Vehicles, algorithm: str, vehicle: int, state: Model) -> tuple[Upload, LocalRound]:
-    upload = vehicles.train(algorithm, vehicle, 1, *state)
-    return upload, vehicles.train_locally(find_recipe(algorithm), vehicle, 1, *state, upload.delta)
+def common_of(station: Station, state: Arrays) -> Common:
+    return station.onboard.common_of(station.label, station.algorithm.send(state, 0, 0))
 
 
 UPLOADS = {
@@ -739,22 +739,24 @@ UPLOADS = {
 
 @pytest.mark.parametrize(("algorithm", "overrides"), UPLOADS.values(), ids=UPLOADS)
 def test_an_upload_says_which_channels_were_trained(algorithm, overrides):
-    vehicles = Vehicles(config_of(*overrides), KNOWN, PLAN)
-    state, layout = vehicles.initial(), vehicles.layout
+    station = station_of(config_of(*overrides), algorithm)
+    state = start_of(station)
+    common, layout = common_of(station, state), station.onboard.engine.layout
     for u in range(3):
-        upload, local = sent(vehicles, algorithm, u, state)
+        upload, local = sent(station, u, state)
         head = read_header(upload.data)
         assert head.mask_form == 4
-        assert head.mask_bytes == -(-layout.channels.count // 8) == -(-len(local.channels) // 8)
-        update = decode(upload.data, Expected(1, u, vehicles.common(*state)))
+        assert head.mask_bytes == -(-common.channels.count // 8) == -(-len(local.channels) // 8)
+        update = decode(upload.data, Expected(1, u, common))
         assert np.array_equal(update.channels, local.channels)
         assert np.array_equal(update.mask, local.mask)
-        assert np.array_equal(update.mask, layout.channels.mask(local.channels))
-        assert (update.size, update.kept, upload.kept) == (layout.live_size, local.mask.sum(), local.kept)
+        assert np.array_equal(update.mask, common.channels.mask(local.channels))
+        kept = update.size, update.kept, upload.facts["kept"], upload.facts["kept_live"]
+        assert kept == (layout.live_size, local.mask.sum(), local.kept, len(local.values))
         assert 0 < local.channels.sum() < len(local.channels)
         assert np.isnan(update.threshold)
         assert np.array_equal(update.buffers, local.buffers)
-        assert encode(update, vehicles.common(*state)) == upload.data
+        assert encode(update, common) == upload.data
         if not update.quantised:
             assert np.array_equal(update.body.values, local.gradient[local.mask])
         assert not local.gradient[~local.mask].any()
@@ -764,20 +766,24 @@ def test_an_upload_says_which_channels_were_trained(algorithm, overrides):
 def test_where_the_list_is_left_out_the_same_is_decoded(bucket):
     """With one norm for all, or one a tensor, zeros may cost less than the list: then there is none."""
     config = config_of(f"quantise.bucket={bucket}", "quantise.raw_probability=0.0", "prune.delta=0.3")
-    vehicles = Vehicles(config, KNOWN, PLAN)
-    state = vehicles.initial()
-    upload, local = sent(vehicles, "2ceoafl", 0, state)
-    update = decode(upload.data, Expected(1, 0, vehicles.common(*state)))
+    station = station_of(config, "2ceoafl")
+    state = start_of(station)
+    upload, local = sent(station, 0, state)
+    update = decode(upload.data, Expected(1, 0, common_of(station, state)))
     if update.mask is None:
         assert not update.body.levels[~local.mask].any()
     else:
         assert np.array_equal(update.mask, local.mask)
 
 
+def data_of(config: Config, algorithm: str, vehicle: int, t: int) -> bytes:
+    return exchanged(station_of(config, algorithm), t, vehicles=[vehicle])[1].uploads[0].data
+
+
 def test_the_list_costs_next_to_nothing():
     config = config_of("model.name=resnet18", "prune.delta=0.5")
     one, other = (
-        read_header(Vehicles(each, KNOWN, PLAN).train("afl-prune", 0, 0, *Vehicles(each, KNOWN, PLAN).initial()).data)
+        read_header(data_of(each, "afl-prune", 0, 0))
         for each in (config, config.model_copy(update={"prune": tiny_config("prune.delta=0.5").prune}))
     )
     assert one.mask_bytes == -(-(3 * 4 * 15) // 8)
@@ -787,26 +793,26 @@ def test_the_list_costs_next_to_nothing():
 
 def test_algorithms_that_do_not_prune_do_not_care():
     for name in ("afl", "afl-quant"):
-        one, other = (Vehicles(config, KNOWN, PLAN) for config in (config_of(), tiny_config()))
-        assert one.train(name, 1, 1, *one.initial()).data == other.train(name, 1, 1, *other.initial()).data
+        assert data_of(config_of(), name, 1, 1) == data_of(tiny_config(), name, 1, 1)
 
 
 def test_with_a_ratio_of_zero_afl_prune_is_afl():
-    vehicles = Vehicles(config_of("prune.delta=0.0"), KNOWN, PLAN)
-    state = vehicles.initial()
-    (pruned, _), (whole, _) = (sent(vehicles, name, 0, state) for name in ("afl-prune", "afl"))
-    common = vehicles.common(*state)
+    config = config_of("prune.delta=0.0")
+    stations = [station_of(config, name) for name in ("afl-prune", "afl")]
+    state = start_of(stations[0])
+    pruned, whole = (sent(station, 0, state)[0] for station in stations)
+    common = common_of(stations[0], state)
     one, other = (decode(upload.data, Expected(1, 0, common)) for upload in (pruned, whole))
     assert one.mask.all()
-    assert pruned.kept == whole.kept == vehicles.layout.size
+    assert pruned.facts["kept"] == whole.facts["kept"] == stations[0].onboard.engine.layout.size
     assert np.abs(one.body.values - other.body.values).max() <= 1e-4 * np.abs(other.body.values).max()
 
 
-def bits(config: Config, algorithm: str) -> tuple[list[bytes], list[bytes], Memory, Vehicles]:
-    memory, vehicles = Memory(), Vehicles(config, KNOWN, PLAN)
-    run(config, algorithm, InlineDriver(vehicles), memory, State(*vehicles.initial()))
-    states = [state.weights.tobytes() + state.buffers.tobytes() for state in memory.states]
-    return states, [upload.data for report in memory.reports for upload in report.uploads], memory, vehicles
+def bits(config: Config, algorithm: str) -> tuple[list[bytes], list[bytes], Memory, Station]:
+    station = station_of(config, algorithm)
+    memory = run_row(station)
+    states = [state["weights"].tobytes() + state["buffers"].tobytes() for state in memory.states]
+    return states, [upload.data for report in memory.reports for upload in report.uploads], memory, station
 
 
 @pytest.mark.parametrize("algorithm", ["afl-prune", "2ceoafl"])
@@ -823,49 +829,51 @@ def test_two_runs_give_the_same_bits(algorithm, model):
 
 def test_the_order_of_the_vehicles_does_not_change_their_uploads():
     config = config_of()
-    vehicles = Vehicles(config, KNOWN, PLAN)
-    state = vehicles.initial()
-    forwards = {u: vehicles.train("2ceoafl", u, 1, *state).data for u in (0, 1, 2)}
-    backwards = {u: vehicles.train("2ceoafl", u, 1, *state).data for u in (2, 0, 1)}
+    station = station_of(config, "2ceoafl")
+    forwards, backwards = (
+        {u.vehicle: u.data for u in exchanged(station, 1, vehicles=order)[1].uploads}
+        for order in ([0, 1, 2], [2, 0, 1])
+    )
     assert forwards == backwards
-    fresh = Vehicles(config, KNOWN, PLAN)
-    assert fresh.train("2ceoafl", 2, 1, *fresh.initial()).data == forwards[2]
+    assert data_of(config, "2ceoafl", 2, 1) == forwards[2]
 
 
 def test_a_channel_that_every_vehicle_dropped_stays_as_it_was():
     config = config_of("prune.delta=0.6", "rounds=1")
-    _, _, memory, vehicles = bits(config, "afl-prune")
-    state = Vehicles(config, KNOWN, PLAN).initial()
-    common = vehicles.common(*state)
+    _, _, memory, station = bits(config, "afl-prune")
+    before, after = start_of(station)["weights"], memory.states[0]["weights"]
+    common = common_of(station, start_of(station))
     masks = [decode(upload.data, Expected(0, upload.vehicle, common)).mask for upload in memory.reports[0].uploads]
     nobody = ~np.logical_or.reduce(masks)
     assert nobody.sum() > 10
-    assert np.array_equal(memory.states[0].weights[nobody], state[0][nobody])
-    assert (memory.states[0].weights != state[0])[~nobody].mean() > 0.9
+    assert np.array_equal(after[nobody], before[nobody])
+    assert (after != before)[~nobody].mean() > 0.9
 
 
-def delivered(config: Config, algorithm: str = "afl-prune") -> tuple[Vehicles, np.ndarray, np.ndarray, np.ndarray]:
-    """Return vehicles, a model that was trained for some rounds, and what is delivered of it."""
-    _, _, memory, vehicles = bits(config, algorithm)
-    state = memory.states[-1]
-    return vehicles, state.weights, state.buffers, vehicles.delivered(algorithm, state.weights)
+def delivered(station: Station, state: Arrays) -> Model:
+    (model,) = station.algorithm.deliver(state).values()
+    return model
 
 
 @pytest.mark.parametrize("model", ["cnn", "resnet18"])
 def test_delivered_is_the_largest_slice_that_vehicles_train(model):
     """Zeros in the dense model are the small model that was cut out, to rounding."""
-    vehicles, weights, buffers, given = delivered(config_of(f"model.name={model}", "prune.delta=0.5", "rounds=2"))
-    flat, pruner = vehicles.model, vehicles._pruner
-    flat.load(torch.from_numpy(weights), torch.from_numpy(buffers))
+    _, _, memory, station = bits(config_of(f"model.name={model}", "prune.delta=0.5", "rounds=2"), "afl-prune")
+    state, engine = memory.states[-1], station.onboard.engine
+    given = delivered(station, state)
+    flat, pruner = engine.training(), engine.pruner(station.algorithm.settings.prune)
+    flat.load(state["weights"], state["buffers"])
     kept = pruner.choose(flat.weights, 0.5)
     small = pruner.cut(kept, torch.from_numpy(pruner.entries(kept, flat.start)))
-    images = vehicles._batches.normalised(torch.from_numpy(KNOWN.test_images[:40]))
-    truth = torch.from_numpy(KNOWN.test_labels[:40]).long()
+    test = engine.task.test
+    images, truth = engine.batches.ready(torch.from_numpy(test.inputs[:40])), torch.from_numpy(test.targets[:40]).long()
     with torch.inference_mode():
         loss = torch.nn.functional.cross_entropy(small.module.eval()(images), truth, reduction="none").numpy()
-    assert np.abs(vehicles.score(0, 40, given, buffers).loss - loss).max() < 1e-4
-    assert np.abs(vehicles.score(0, 40, weights, buffers).loss - loss).max() > 1e-2
-    assert np.array_equal(vehicles.delivered("afl-prune", given), given)
+    whole = Model(state["weights"], state["buffers"])
+    assert np.abs(engine.score(given, 0, 40).loss - loss).max() < 1e-4
+    assert np.abs(engine.score(whole, 0, 40).loss - loss).max() > 1e-2
+    again = delivered(station, {"weights": given.weights, "buffers": given.buffers})
+    assert np.array_equal(again.weights, given.weights)
 
 
 @pytest.mark.parametrize(
@@ -874,26 +882,24 @@ def test_delivered_is_the_largest_slice_that_vehicles_train(model):
      ("[0.0,0.6]", "2ceoafl", True), ("0.4", "afl", True), ("0.4", "sgd", True)],
 )  # fmt: skip
 def test_all_is_delivered_where_somebody_trains_all(deltas, algorithm, same):
-    vehicles = Vehicles(config_of(f"prune.delta={deltas}"), KNOWN, PLAN)
-    weights, _ = vehicles.initial()
-    given = vehicles.delivered(algorithm, weights)
-    assert np.array_equal(given, weights) == same
+    station = station_of(config_of(f"prune.delta={deltas}"), algorithm)
+    state = start_of(station)
+    given = delivered(station, state).weights
+    assert np.array_equal(given, state["weights"]) == same
     least = {"0.4": 0.4}.get(deltas, 0.3)
-    assert same or np.array_equal(
-        given, Vehicles(config_of(f"prune.delta={least}"), KNOWN, PLAN).delivered(algorithm, weights)
-    )
+    other = station_of(config_of(f"prune.delta={least}"), algorithm)
+    assert same or np.array_equal(given, delivered(other, state).weights)
 
 
 def test_single_weights_are_all_delivered():
-    vehicles = Vehicles(tiny_config("prune.delta=0.5"), KNOWN, PLAN)
-    weights, _ = vehicles.initial()
-    assert vehicles.delivered("afl-prune", weights) is weights
+    station = station_of(tiny_config("prune.delta=0.5"), "afl-prune")
+    state = start_of(station)
+    assert delivered(station, state).weights is state["weights"]
 
 
 def test_what_is_tested_is_what_is_delivered():
     config = config_of("prune.delta=0.5", "rounds=2", "eval_every=1")
-    _, _, memory, vehicles = bits(config, "afl-prune")
+    _, _, memory, station = bits(config, "afl-prune")
     for state, report in zip(memory.states, memory.reports, strict=True):
-        given = vehicles.delivered("afl-prune", state.weights)
-        scores = vehicles.score(0, len(KNOWN.test_labels), given, state.buffers)
-        assert report.accuracy_full == scores.correct.mean()
+        scores = station.onboard.engine.score(delivered(station, state), 0, len(station.onboard.task.test))
+        assert report.tested.accuracy_full == scores.score.mean()

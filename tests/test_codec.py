@@ -15,7 +15,6 @@ from skyfed.wire import (
     Common,
     accumulated,
     bucket_starts,
-    corrected_bits,
     decode,
     decode_model,
     encode,
@@ -376,10 +375,3 @@ def test_paper_bits_by_hand(size):
 @pytest.mark.parametrize(("s", "level_bits"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (7, 3), (8, 3), (9, 4)])
 def test_paper_bits_of_a_level(s, level_bits):
     assert paper_bits(100, 0.0, s, raw=False) == 100 * (1 + level_bits) + 32 + 100
-
-
-def test_corrected_bits_by_hand():
-    assert corrected_bits(100, 60, 3, raw=True, norms=0, masked=True) == 32 * 60 + 100
-    assert corrected_bits(100, 100, 3, raw=True, norms=0, masked=False) == 3200
-    assert corrected_bits(100, 60, 3, raw=False, norms=2, masked=True) == 60 * 3 + 64 + 100
-    assert corrected_bits(100, 60, 4, raw=False, norms=1, masked=False) == 60 * 4 + 32  # five levels: 3 bits

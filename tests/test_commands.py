@@ -51,7 +51,7 @@ def test_commands_name_verbs_and_settings_that_exist(page: Path) -> None:
             continue
         assert words[0] in verbs, words
         if words[0] in ("run", "plan") and len(words) > 1 and words[1] in presets():
-            own = [setting for setting in settings_of(words) if ":MINE" not in setting and "AFL_COIN" not in setting]
+            own = [setting for setting in settings_of(words) if ":Mine" not in setting and "AFL_COIN" not in setting]
             load_config(words[1], own)
 
 
@@ -86,7 +86,7 @@ def test_ones_own_things_work_as_shown(page: str, tmp_path: Path, monkeypatch: p
     own_files(ROOT / page, tmp_path)
     shown = [setting for words in commands(ROOT / page) for setting in settings_of(words)]
     kinds = ("data.name=folder:", "field.classes=6", "model.name=my_", "flight.method=my_")
-    mine = [setting for setting in shown if setting.startswith(kinds) or "my_algorithm:MINE" in setting]
+    mine = [setting for setting in shown if setting.startswith(kinds) or "my_algorithm:Mine" in setting]
     assert len(mine) == 5
     words = ["-m", "skyfed", "run", "smoke", "--plain", "--out", "run"]
     for setting in [*mine, *TINY]:
@@ -95,7 +95,7 @@ def test_ones_own_things_work_as_shown(page: str, tmp_path: Path, monkeypatch: p
     assert "Flights: my_planner:solve" in said
     assert "fallback" not in said
     assert "Mine" in said
-    assert (tmp_path / "run" / "my_algorithm:MINE" / "model.safetensors").exists()
+    assert (tmp_path / "run" / "Mine" / "model.safetensors").exists()
 
 
 def test_the_readmes_python_runs(tmp_path: Path) -> None:

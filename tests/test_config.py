@@ -12,8 +12,9 @@ from pydantic import BaseModel
 
 from skyfed.config import Config, config_from_tree, differences, load_config, presets
 from skyfed.errors import BadInputError
-from skyfed.mission import prepare_mission
 from skyfed.presets import DEFAULT
+from skyfed.runs.data import load_fitting
+from skyfed.world.mission import prepare_mission
 
 BASE = ["vehicles=3", "rounds=12", "field.classes=4", "field.region=[600.0,600.0]"]  # what the presets say may change
 
@@ -415,7 +416,9 @@ def only_bad_input(source: str, overrides: list[str]) -> None:
 
 
 @given(st.dictionaries(names, values, max_size=5))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @example({"field": {"file": "a\x00b"}})
 @example({"field": {"bases": [".:"]}})
 @example({"\n": 1})
@@ -425,7 +428,9 @@ def test_a_file_of_any_tree_is_a_config_or_bad_input(tmp_path: Path, tree):
 
 
 @given(st.binary(max_size=80) | st.text(max_size=80).map(lambda text: text.encode("utf-8", "surrogatepass")))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 def test_a_file_of_any_bytes_is_a_config_or_bad_input(tmp_path: Path, data):
     (tmp_path / "any.toml").write_bytes(data)
     only_bad_input(str(tmp_path / "any.toml"), [])
@@ -442,24 +447,152 @@ def test_any_source_is_a_config_or_bad_input(source):
     only_bad_input(source, [])
 
 
+# rows: algorithms with labels and settings of their own
+
+
+def refused(*overrides: str) -> str:
+    """Return the one line with which settings are refused."""
+    with pytest.raises(BadInputError) as caught:
+        load(*overrides)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+EDEN = '{use = "afl-quant", label = "EDEN", quantise = {scheme = "eden", s = 1}}'
+
+
+def test_a_row_has_settings_of_its_own_over_those_that_all_share():
+    config = load(f'algorithms=["afl", {EDEN}]', "quantise.s=7", "quantise.bucket=64")
+    assert config.labels == ["afl", "EDEN"]
+    assert [row.title for row in config.rows] == ["AFL", "EDEN"]
+    first, second = (config.settings_of(row) for row in config.rows)
+    assert (first.quantise.s, first.quantise.bucket) == (7, 64)
+    assert (second.quantise.scheme, second.quantise.s, second.quantise.bucket) == ("eden", 1, 64)
+    assert (first.quantising, second.quantising) == ("never", "always")  # what makes them AFL and AFL-Quant
+
+
+def test_a_row_may_set_what_its_algorithm_alone_has():
+    config = load('algorithms=[{use = "2ceoafl", label = "no tickets", pruning = false}]')
+    (row,) = config.rows
+    assert config.settings_of(row).pruning is False
+
+
+def test_a_config_with_rows_is_written_and_read_again_as_it_is(tmp_path: Path):
+    config = load(f'algorithms=["afl", {EDEN}]')
+    (tmp_path / "config.toml").write_text(config.to_toml())
+    assert load_config(str(tmp_path / "config.toml")) == config
+
+
+@pytest.mark.parametrize(
+    "label", ["EDEN, 1 bit", "s=1", "(a)", "kappa 2.5", "Ünal", "x" * 63, "2", "a+b", "delta-0.5"]
+)  # fmt: skip
+def test_labels_may_be_words(label: str):
+    config = load(f'algorithms=[{{use = "afl", label = "{label}"}}]')
+    assert config.labels == [label]
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["/etc", "a/b", "..", ".hidden", " a", "a ", "a\\tb", "a:b", "x" * 64, "figures", "Figures", "plans", "fleet",
+     "report.html", "config.toml", "manifest.json", "plan.npz", "a\\u0000b", "<b>", "-"],
+)  # fmt: skip
+def test_labels_that_cannot_name_a_folder_are_refused(label: str):
+    message = refused(f'algorithms=[{{use = "afl", label = "{label}"}}]')
+    assert message.startswith("algorithms = ")
+    assert "cannot name a folder; allowed: letters, digits, spaces and . , + = ( ) -" in message
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ('["afl", "afl"]', "'afl' is there twice; allowed: a label of its own for each row"),
+        ('["afl", {use = "afl", label = "AFL"}]', "'afl' is there twice"),
+        ('[{use = "afl", label = "Mine"}, {use = "afl", label = "mine"}]', "'mine' is there twice"),
+        ('["afl", "pkg.mod:afl"]', "'afl' is there twice"),
+        ('[{label = "mine"}]', 'allowed: an id, or a table such as {use = "afl", label = "mine"}'),
+        ("[{use = 3}]", "allowed: an id, or a table"),
+        ('[{use = "afl", label = 3}]', "allowed: an id, or a table"),
+        ('[{use = "fedprox"}]', "'fedprox' is not known; allowed: sgd, afl, afl-prune, afl-quant, 2ceoafl"),
+        ('["no_such_file.py"]', "is not known; allowed"),
+        ("[]", "at least 1"),
+        ("[3]", "algorithms = [3]"),
+    ],
+)
+def test_rows_that_are_none_are_refused_in_one_line(rows: str, expected: str):
+    assert expected in refused(f"algorithms={rows}")
+
+
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ("lambda delta, setting: 2.0", "raw_probability(0.0, 'delta') gave 2.0; allowed: a probability, 0 to 1"),
-        ("lambda delta, setting: float('nan')", "gave nan; allowed: a probability"),
-        ("lambda delta, setting: 1 / (delta - 0.5)", "gave -2.0"),
-        ("lambda delta, setting: 1 / delta", "raw_probability(0.0, 'delta'): ZeroDivisionError"),
-        ("lambda delta: delta", "TypeError"),
-        ("0.5", "TypeError"),
+        ('quantise = {sheme = "eden"}', "quantise.sheme is not a setting; did you mean scheme? allowed in [quantise]"),
+        ("kapa = 2", "kapa is not a setting; allowed at the top level: train, prune, quantise, server, theory"),
+        ("vehicles = 2", "vehicles is not a setting"),
+        ("train = {kappa = 0}", "train.kappa = 0: must be greater than or equal to 1"),
+        ("train = {eta = 1e39}", "train.eta, train.eta_local: allowed: at most 3e+38"),
+        ("server = {alpha = [1.0]}", "server.alpha: allowed: one number for each of the 3 vehicles"),
+        ("prune = {delta = [0.1, 0.2, 0.3, 0.4]}", "prune.delta: allowed: [low, high] or one number for each of the 3"),
+        ('quantise = {scheme = "eden", s = 200}', "quantise"),
+        ("pruning = 3", "pruning = 3"),
+        ('quantising = "sometimes"', "quantising = "),
+        ("train = 3", "train = 3"),
     ],
 )
-def test_an_algorithm_of_ones_own_is_tried_before_anything_is_planned(row, expected, tmp_path, monkeypatch):
-    name = f"rows_{tmp_path.name}"
-    (tmp_path / f"{name}.py").write_text(
-        f"from skyfed.algorithms import Recipe\nMINE = Recipe('Mine', prune=True, raw_probability={row})\n"
-    )
+def test_a_row_that_breaks_a_rule_is_refused_with_its_label(row: str, expected: str):
+    message = refused(f'algorithms=["afl", {{use = "2ceoafl", label = "my row", {row}}}]')
+    assert message.startswith("algorithms, row 'my row': ")
+    assert expected in message
+
+
+# algorithms of one's own
+
+
+RECIPES = {
+    "a row of 0.1": "from skyfed.algorithms import Recipe\nMINE = Recipe('Mine', prune=True)\n",
+    "a Recipe from elsewhere": "class Recipe:\n    pass\nMINE = Recipe()\n",
+}
+
+
+@pytest.mark.parametrize("text", list(RECIPES.values()), ids=list(RECIPES))
+@pytest.mark.parametrize("by", ["file", "module"])
+def test_a_recipe_of_version_0_1_is_refused_with_what_to_write_instead(text, by, tmp_path, monkeypatch):
+    name = f"rows_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
+    config = load(f'algorithms=["{tmp_path / f"{name}.py" if by == "file" else name}:MINE"]')
+    (row,) = config.rows
     with pytest.raises(BadInputError) as caught:
-        load(f'algorithms=["{name}:MINE"]')
+        config.settings_of(row)
+    message = str(caught.value)
+    assert message.startswith("algorithms = ")
+    assert "a Recipe, as in version 0.1; write a class made from skyfed.algorithms.base.Algorithm" in message
+    assert "`raw_probability`" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("MINE = 3", "allowed: a class made from skyfed.algorithms.base.Algorithm"),
+        ("class MINE:\n    pass", "allowed: a class made from skyfed.algorithms.base.Algorithm"),
+        ("OTHER = 3", "AttributeError"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("def", "SyntaxError"),
+    ],
+)
+def test_an_algorithm_of_ones_own_that_is_none_is_refused_in_one_line(text, expected, tmp_path):
+    (tmp_path / "mine.py").write_text(text + "\n")
+    config = load(f'algorithms=["{tmp_path}/mine.py:MINE"]')
+    with pytest.raises(BadInputError) as caught:
+        config.settings_of(config.rows[0])
+    assert str(caught.value).startswith("algorithms = ")
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_algorithm_of_ones_own_is_tried_before_anything_is_planned(tmp_path: Path):
+    """What is wrong with it shows when the data is loaded, and nothing is written by then."""
+    (tmp_path / "mine.py").write_text("MINE = 3\n")
+    with pytest.raises(BadInputError, match="allowed: a class made from"):
+        load_fitting(load("field.classes=10", f'algorithms=["{tmp_path}/mine.py:MINE"]'))

@@ -1,6 +1,7 @@
 """The device and radio model, by hand; the deadline; what a run records of it."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,24 +9,9 @@ import numpy as np
 import pytest
 from torch import nn
 
-from learning_cases import TINY, Memory, fleet_plan, pictures, tiny_config
-from skyfed.algorithms import find_recipe
+from learning_cases import Memory, exchanged, fleet_plan, job_of, pictures, run_row, start_of, station_of, tiny_config
 from skyfed.config import load_config
-from skyfed.cost import (
-    CostSettings,
-    FlightCostSettings,
-    RadioSettings,
-    Spending,
-    journeys,
-    lateness,
-    local_rounds,
-    round_end,
-    round_flops,
-    spend,
-    waiting,
-)
-from skyfed.drivers.execute import execute
-from skyfed.drivers.inline import InlineDriver
+from skyfed.drivers.execute import execute, world_of
 from skyfed.errors import BadInputError
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings, TrainSettings
@@ -33,10 +19,19 @@ from skyfed.learning.shapes import all_multiplications, conv_inputs
 from skyfed.report.tables import print_resources, summarise
 from skyfed.report.view import RunView
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.recorder import JOULES
 from skyfed.runs.store import Table
-from skyfed.simulate import State, run
-from skyfed.vehicle import Vehicles
+from skyfed.world.cost import (
+    CostSettings,
+    FlightCostSettings,
+    RadioSettings,
+    Spending,
+    lateness,
+    round_end,
+    round_flops,
+    spend,
+    waiting,
+)
+from skyfed.world.world import JOULES
 
 KNOWN, PLAN = pictures(), fleet_plan()
 DEVICE = CostSettings()
@@ -120,9 +115,9 @@ def test_the_paper_s_law_knows_training_alone():
 
 
 def test_the_law_of_pruning():
-    train = TrainSettings(kappa=5, rho=1)
-    assert local_rounds(train, False, 0.0) == 5
-    assert local_rounds(train, True, 0.4) == pytest.approx(1 + 5 * 0.6)
+    config = tiny_config("train.kappa=5", "train.rho=1", "prune.delta=0.4")
+    work = [exchanged(station_of(config, name), 0, vehicles=[0])[1].uploads[0].work for name in ("afl", "afl-prune")]
+    assert work == [5, pytest.approx(1 + 5 * 0.6)]
 
 
 def test_flops_of_a_local_round():
@@ -133,22 +128,23 @@ def test_flops_of_a_local_round():
 
 
 def test_multiplications_of_resnet18_are_those_with_real_pixels():
-    module = build_model(ModelSettings(), 10, 32, 0)
-    found = all_multiplications(module, conv_inputs(module, 32))
+    module = build_model(ModelSettings(), 10, (3, 32, 32), 0)
+    found = all_multiplications(module, conv_inputs(module, (3, 32, 32)))
     stem = sum(min(32, 2 * o + 4) - max(0, 2 * o - 3) for o in range(16)) ** 2 * 3 * 64
     first = 4 * (8 * 3 - 2) ** 2 * 64**2
     assert stem + first < found < 2.2e7
     assert found == 21_667_584
     small = nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.Flatten(), nn.Linear(8, 5))
-    assert all_multiplications(small, conv_inputs(small, 2)) == 4 * 4 * 3 * 2 + 40
+    assert all_multiplications(small, conv_inputs(small, (3, 2, 2))) == 4 * 4 * 3 * 2 + 40
 
 
 def test_journeys_start_where_the_mission_does():
-    positions = np.array([[[3.0, 4.0], [3.0, 4.0], [0.0, 0.0]]])
-    found = journeys(positions, 50.0)
-    assert found.flown.tolist() == [[0.0, 0.0, 5.0]]
-    assert found.distance.tolist() == [[5.0, 5.0, 0.0]]
-    assert found.altitude == 50
+    plan = replace(fleet_plan(1, 3), positions=np.array([[[3.0, 4.0], [3.0, 4.0], [0.0, 0.0]]]))
+    world = world_of(tiny_config("vehicles=1", "sensor.altitude=50"), KNOWN.task(), plan)
+    found = [world.where(0, t) for t in range(3)]
+    assert [where.flown for where in found] == [0.0, 0.0, 5.0]
+    assert [where.ground for where in found] == [5.0, 5.0, 0.0]
+    assert {where.altitude for where in found} == {50}
 
 
 def test_deadlines():
@@ -167,11 +163,7 @@ def test_deadlines():
 
 
 def trained(algorithm: str, *overrides: str) -> Memory:
-    config = tiny_config(*overrides)
-    vehicles = Vehicles(config, KNOWN, PLAN)
-    memory = Memory()
-    run(config, algorithm, InlineDriver(vehicles), memory, State(*vehicles.initial()))
-    return memory
+    return run_row(station_of(tiny_config(*overrides), algorithm))
 
 
 def test_the_model_changes_nothing_but_the_records():
@@ -179,8 +171,9 @@ def test_the_model_changes_nothing_but_the_records():
     assert [up.data for rep in law.reports for up in rep.uploads] == [
         up.data for rep in device.reports for up in rep.uploads
     ]
-    assert all(up.spent.rate == 0 for rep in law.reports for up in rep.uploads)
-    assert all(up.spent.send_seconds > 0 for rep in device.reports for up in rep.uploads)
+    assert all(report.spent.keys() == {0, 1, 2} for report in (*law.reports, *device.reports))
+    assert all(spent.rate == 0 for report in law.reports for spent in report.spent.values())
+    assert all(spent.send_seconds > 0 for report in device.reports for spent in report.spent.values())
 
 
 def test_late_uploads_are_dropped_or_waited_for():
@@ -191,32 +184,33 @@ def test_late_uploads_are_dropped_or_waited_for():
     assert any(report.dropped for report in dropped.reports)
     for report in dropped.reports:
         for upload in report.uploads:
-            late = upload.spent.seconds > 25
+            seconds = report.spent[upload.vehicle].seconds
+            late = seconds > 25
             assert late == (upload.vehicle in report.dropped)
             if late:
-                assert report.dropped[upload.vehicle] == f"late by {upload.spent.seconds - 25:.1f} s (modelled)"
+                assert report.dropped[upload.vehicle] == f"late by {seconds - 25:.1f} s (modelled)"
 
 
 def test_a_round_in_which_all_are_late_changes_nothing_and_the_run_goes_on():
     memory = trained("afl", "cost.deadline=1", "cost.late=drop")
     assert len(memory.reports) == 3
     assert len(memory.reports[1].dropped) == 3
-    assert np.array_equal(memory.states[0].weights, memory.states[1].weights)
+    assert np.array_equal(memory.states[0]["weights"], memory.states[1]["weights"])
 
 
 def test_a_late_vehicle_is_as_one_that_was_absent():
     dropped = trained("afl", "cost.deadline=25", "cost.late=drop")
     gone = [[u, report.round] for report in dropped.reports for u in report.dropped]
     absent = trained("afl", f"faults.absent={gone}")
-    assert np.array_equal(dropped.states[-1].weights, absent.states[-1].weights)
+    assert np.array_equal(dropped.states[-1]["weights"], absent.states[-1]["weights"])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("cost") / "run"
     config = tiny_config('algorithms=["afl","2ceoafl","sgd"]', "workers=1")
-    with RunFolder.claim(place, config, []) as claimed, RunView(config.algorithms, 3, True, lambda: None) as view:
-        execute(claimed, config, KNOWN, PLAN, 1, view)
+    with RunFolder.claim(place, config, []) as claimed, RunView(config.rows, 3, True, lambda: None) as view:
+        execute(claimed, config, KNOWN.task(), PLAN, 1, view)
     return place
 
 
@@ -238,7 +232,8 @@ def test_every_upload_s_joules_are_recorded_and_add_up_to_the_battery(folder):
 
 
 def test_the_table_of_resources(folder, capsys):
-    print_resources(folder, ["afl", "2ceoafl", "sgd"], "resources")
+    rows = RunFolder(folder).read_config().rows
+    print_resources(folder, rows, "resources")
     text = capsys.readouterr().out
     assert "AFL" in text
     assert "2CEOAFL" in text
@@ -265,11 +260,9 @@ def test_settings_without_a_finite_cost_are_refused_at_once(setting):
 
 
 def test_the_law_knows_no_deadline_when_choosing():
-    config = load_config(
-        "smoke", [*TINY, 'prune.delta="bound"', "cost.model=law", "cost.deadline=0.5", "theory.joules=0.01"]
-    )
-    vehicles = Vehicles(config, KNOWN, PLAN)
-    assert vehicles.choice(find_recipe("2ceoafl"), 0, 1, vehicles.initial()[0]) == (0.0, 1.0)
+    config = tiny_config('prune.delta="bound"', "cost.model=law", "cost.deadline=0.5", "theory.joules=0.01")
+    station = station_of(config, "2ceoafl")
+    assert station.algorithm.choice(station.onboard.kit(job_of(station, 0, 1)), start_of(station)) == (0.0, 1.0)
 
 
 def test_the_spread_of_one_mini_batch_is_not_asked_for():

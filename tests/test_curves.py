@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from learning_cases import blank
-from skyfed.algorithms import RECIPES
+from run_cases import blank, rows_of, table_of
+from skyfed.algorithms import KNOWN
 from skyfed.report import live
 from skyfed.report.courses import Curve, Run, read_curves
 from skyfed.report.curves import Axis, draw_accuracy, draw_accuracy_over, draw_payloads
 from skyfed.report.figures import save
-from skyfed.report.style import algorithm_look
+from skyfed.report.style import looks
 from skyfed.runs.store import Row, Table
 from skyfed.wire import paper_bits
 
 FINAL = {"sgd": 0.515, "afl": 0.487, "afl-prune": 0.484, "afl-quant": 0.482, "2ceoafl": 0.475}  # the paper's
-ALL = list(RECIPES)
+ALL = list(KNOWN)
+PRUNED, RAW = {"afl-prune", "2ceoafl"}, {"afl": 1.0, "afl-prune": 1.0, "afl-quant": 0.0}  # else drawn
 AXES = list(get_args(Axis))
 
 
@@ -47,9 +48,9 @@ def make_run(
             {"accuracy": float(accuracy), "accuracy_full": float(accuracy) - 0.01} if tested else {"accuracy": None}
         )
         rows.append({"round": t, **scores})
-        for u in range(0 if RECIPES[algorithm].central else vehicles):
-            delta = float(random.uniform(0.05, 0.7)) if RECIPES[algorithm].prune else 0.0
-            raw = bool(random.random() < RECIPES[algorithm].raw_probability(delta, "delta"))
+        for u in range(0 if KNOWN[algorithm].central else vehicles):
+            delta = float(random.uniform(0.05, 0.7)) if algorithm in PRUNED else 0.0
+            raw = bool(random.random() < RAW.get(algorithm, delta))
             work = 1 + 5 * (1 - delta) if delta else 5.0
             wire = size / 8 * (19 if raw else 0.7) * (1 - delta) * random.normal(1, 0.01)
             uploads.append({
@@ -59,7 +60,7 @@ def make_run(
             })  # fmt: skip
     (folder / algorithm).mkdir(parents=True)
     for name, found in (("uplink", uploads), ("rounds", rows)):
-        table = Table(folder / algorithm, name)
+        table = table_of(folder / algorithm, name)
         table.append([blank(name) | row for row in found])
         if finish:
             table.finish()
@@ -72,7 +73,7 @@ def make_curves(
     for seed, folder in enumerate(folders):
         for algorithm in algorithms:
             make_run(folder, algorithm, seed, rounds, every, size=size)
-    return read_curves(folders, ALL)
+    return read_curves(folders, rows_of(*ALL))
 
 
 def write_by_hand(folder: Path, accuracies: list[float | None], uploads: list[tuple[int, int, float, float]]) -> None:
@@ -91,7 +92,8 @@ def flat_curve(algorithm: str, megabytes: float, points: int = 3) -> Curve:
     rounds = np.arange(points)
     level, sent = np.full(points, 0.5), (1.0 + rounds) * megabytes
     bits = np.full(points, 8e6 * megabytes)
-    return Curve(algorithm, (Run(rounds, level, level, sent, sent, sent),), bits, bits)
+    (row,) = rows_of(algorithm)
+    return Curve(row, (Run(rounds, level, level, sent, sent, sent),), bits, bits)
 
 
 def draw_all(curves: list[Curve]) -> dict[str, Figure]:
@@ -109,9 +111,9 @@ def legend_texts(figure: Figure) -> list[str]:
 def test_costs_add_up_over_untested_rounds_and_the_slowest_vehicle_counts(tmp_path: Path) -> None:
     uploads = [(0, 10, 1.0, 5.0), (0, 20, 3.0, 4.0), (1, 30, 2.0, 0.5), (2, 40, 1.0, 0.5), (2, 50, 0.5, 0.25)]
     write_by_hand(tmp_path / "afl", [0.2, None, 0.4], uploads)
-    (curve,) = read_curves([tmp_path], ALL)
+    (curve,) = read_curves([tmp_path], rows_of(*ALL))
     (run,) = curve.runs
-    assert curve.algorithm == "afl"
+    assert curve.row.name == "afl"
     np.testing.assert_array_equal(run.rounds, [0, 2])
     np.testing.assert_array_equal(run.accuracy, [0.2, 0.4])
     np.testing.assert_array_equal(run.accuracy_full, [0.1, 0.2])
@@ -124,7 +126,7 @@ def test_costs_add_up_over_untested_rounds_and_the_slowest_vehicle_counts(tmp_pa
 
 def test_a_round_cut_short_and_an_upload_never_sent_do_not_count(tmp_path: Path) -> None:
     write_by_hand(tmp_path / "afl", [0.2], [(0, 10, 1.0, 1.0), (0, 0, 2.0, 2.0), (1, 10, 1.0, 1.0)])
-    (curve,) = read_curves([tmp_path], ["afl"])
+    (curve,) = read_curves([tmp_path], rows_of("afl"))
     np.testing.assert_array_equal(curve.wire_bits, [80])
     np.testing.assert_array_equal(curve.paper_bits, [100])
     np.testing.assert_array_equal(curve.runs[0].modelled_seconds, [2.0])  # the vehicle did work
@@ -133,7 +135,7 @@ def test_a_round_cut_short_and_an_upload_never_sent_do_not_count(tmp_path: Path)
 def test_unfinished_tables_read_like_finished_ones(tmp_path: Path) -> None:
     for name, finish in (("done", True), ("going", False)):
         make_run(tmp_path / name, "2ceoafl", rounds=7, every=3, finish=finish)
-    done, going = (read_curves([tmp_path / name], ALL)[0] for name in ("done", "going"))
+    done, going = (read_curves([tmp_path / name], rows_of(*ALL))[0] for name in ("done", "going"))
     for name in ("rounds", "accuracy", "accuracy_full", "megabytes", "modelled_seconds", "measured_seconds"):
         np.testing.assert_array_equal(getattr(done.runs[0], name), getattr(going.runs[0], name))
     np.testing.assert_array_equal(done.wire_bits, going.wire_bits)
@@ -144,8 +146,8 @@ def test_seeds_are_pooled_and_algorithms_without_rows_left_out(tmp_path: Path) -
     make_run(tmp_path / "0", "afl", seed=0, rounds=5)
     make_run(tmp_path / "1", "afl", seed=1, rounds=5)
     make_run(tmp_path / "1", "sgd", seed=1, rounds=5)
-    curves = read_curves([tmp_path / "0", tmp_path / "1", tmp_path / "none"], ALL)
-    assert [(curve.algorithm, len(curve.runs), curve.wire_bits.size) for curve in curves] == [
+    curves = read_curves([tmp_path / "0", tmp_path / "1", tmp_path / "none"], rows_of(*ALL))
+    assert [(curve.row.name, len(curve.runs), curve.wire_bits.size) for curve in curves] == [
         ("sgd", 1, 0), ("afl", 2, 40),
     ]  # fmt: skip
     assert not curves[0].runs[0].megabytes.any()
@@ -178,10 +180,10 @@ def test_accuracy_has_a_line_an_algorithm_by_the_papers_names(tmp_path: Path) ->
     lines = figure.axes[0].lines
     assert [line.get_label() for line in lines] == ["SGD", "AFL", "AFL-Prune", "AFL-Quant", "2CEOAFL"]
     assert sorted(legend_texts(figure)) == sorted(str(line.get_label()) for line in lines)
-    looks = [algorithm_look(algorithm) for algorithm in ALL]
+    each = list(looks(rows_of(*ALL)).values())
     for kind in ("color", "marker", "linestyle"):
-        assert len({str(look[kind]) for look in looks}) == 5
-    assert [line.get_color() for line in lines] == [look["color"] for look in looks]
+        assert len({str(look[kind]) for look in each}) == 5
+    assert [line.get_color() for line in lines] == [look["color"] for look in each]
     for line, curve in zip(lines, curves, strict=True):
         np.testing.assert_allclose(line.get_ydata(), 100 * curve.runs[0].accuracy)
         assert len(line.get_markevery()) <= 6
@@ -213,7 +215,7 @@ def test_seeds_give_a_mean_and_a_band_from_least_to_best(tmp_path: Path) -> None
 def test_seeds_are_averaged_only_where_all_were_tested(tmp_path: Path) -> None:
     make_run(tmp_path / "0", "afl", seed=0, rounds=9)
     make_run(tmp_path / "1", "afl", seed=1, rounds=5, finish=False)
-    (line,) = draw_accuracy(read_curves([tmp_path / "0", tmp_path / "1"], ["afl"])).axes[0].lines
+    (line,) = draw_accuracy(read_curves([tmp_path / "0", tmp_path / "1"], rows_of("afl"))).axes[0].lines
     np.testing.assert_array_equal(line.get_xdata(), range(5))
 
 
@@ -247,7 +249,8 @@ def test_the_end_is_magnified_where_there_is_room(tmp_path: Path) -> None:
 def test_payloads_are_empirical_distributions_in_megabytes(uploads: int) -> None:
     random = np.random.default_rng(1)
     formula, wire = random.uniform(1e6, 9e6, uploads), random.uniform(1e4, 9e4, uploads)
-    figure = draw_payloads([Curve("2ceoafl", (), formula, wire), Curve("sgd", (), formula[:0], wire[:0])])
+    ours, central = rows_of("2ceoafl", "sgd")
+    figure = draw_payloads([Curve(ours, (), formula, wire), Curve(central, (), formula[:0], wire[:0])])
     dashed, solid = figure.axes[0].lines
     assert (dashed.get_linestyle(), solid.get_linestyle()) == ("--", "-")
     for line, bits in ((dashed, formula), (solid, wire)):

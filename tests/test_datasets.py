@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from learning_cases import pictures, write_picture_folder
+from run_cases import pictures, write_picture_folder
 from skyfed.config import load_config
 from skyfed.errors import BadInputError, SkyfedError, StorageError
-from skyfed.sensing.datasets import DataSettings, Pictures, cache, cifar10, data_folder, folder, load_data, synthetic
-from skyfed.sensing.datasets.cache import load_pictures, save_pictures
-from skyfed.sensing.datasets.folder import load_folder, read_class_folders
+from skyfed.tasks import DataSettings, Pictures, cache, cifar10, data_folder, folder, load_task, synthetic
+from skyfed.tasks.cache import load_pictures, save_pictures
+from skyfed.tasks.folder import load_folder, read_class_folders
 
 
 def quiet(*_: object) -> None:
@@ -130,9 +130,9 @@ def test_train_and_test_folders_are_taken_as_they_are(tmp_path, place):
 
 
 def test_the_settings_name_a_folder(class_folders, place):
-    found = load_data(DataSettings(name=f"folder:{class_folders}", dir=str(place), size=8))
-    assert found.classes == 2
-    assert found.train_images.shape[-1] == 8
+    found = load_task(DataSettings(name=f"folder:{class_folders}", dir=str(place), size=8))
+    assert (len(found.places), found.outputs, found.shape) == (2, 2, (3, 8, 8))
+    assert np.array_equal(found.train.places, found.train.targets)  # a class is where its pictures are
 
 
 def test_a_folder_named_relative_to_where_one_stood_is_found_from_anywhere(class_folders, place, monkeypatch):
@@ -140,7 +140,7 @@ def test_a_folder_named_relative_to_where_one_stood_is_found_from_anywhere(class
     monkeypatch.chdir(class_folders.parent)
     config = load_config("smoke", [f"data.name=folder:{class_folders.name}", f'data.dir="{place}"'])
     monkeypatch.chdir("/")
-    assert load_data(config.data).classes == 2
+    assert load_task(config.data).outputs == 2
 
 
 @pytest.fixture
@@ -454,6 +454,19 @@ def test_where_data_lies(monkeypatch, tmp_path):
     assert data_folder() == tmp_path / "skyfed"
 
 
+def test_without_a_home_what_needs_one_is_refused_in_a_line_and_the_rest_works(monkeypatch):
+    """As in a container whose user has no name and no HOME."""
+    for name in ("HOME", "SKYFED_DATA", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    for name in ("cifar10", "folder:~/pictures"):
+        with pytest.raises(BadInputError, match=r"the home folder is not known; allowed: .*, or set HOME"):
+            load_task(DataSettings(name=name))
+    with pytest.raises(BadInputError, match="the home folder is not known"):
+        load_config("smoke", ['data.name="folder:~/pictures"'])
+    assert load_task(DataSettings(name="synthetic")).outputs == 10
+
+
 @pytest.mark.parametrize("name", ["cifar100", "folder:", "", "Synthetic"])
 def test_unknown_data_names_are_refused_with_what_is_allowed(name):
     with pytest.raises(BadInputError, match="allowed: cifar10, synthetic, folder:PATH"):
@@ -465,7 +478,7 @@ def test_unknown_data_names_are_refused_with_what_is_allowed(name):
 
 def test_without_the_file_the_three_ways_out_are_named(tmp_path):
     with pytest.raises(BadInputError) as caught:
-        load_data(DataSettings(name="cifar10", dir=str(tmp_path)))
+        load_task(DataSettings(name="cifar10", dir=str(tmp_path)))
     message = one_line(caught.value)
     assert str(tmp_path) in message
     for way in ("skyfed data get cifar10", "SKYFED_DATA", "--set data.name=synthetic"):

@@ -10,14 +10,15 @@ from pydoc import locate
 
 import pytest
 
-from skyfed.bench.row import to_markdown
+import reproduce.__main__
+from reproduce.collect import changes
+from reproduce.figures import to_markdown
+from reproduce.results import read_machines, read_results, run_name
+from reproduce.variants import variants_table
 from skyfed.config import Config
-from skyfed.report.reproduction import fill, tables
-from skyfed.report.reproduction.collect import changes
-from skyfed.report.reproduction.reading import read_machines, read_results, run_name
+from skyfed.report.columns import BEGIN, END, further, renewed
 from skyfed.report.settings import settings_page
-from skyfed.report.variants import variants_table
-from skyfed.runs.columns import ROUNDS, UPLINK
+from skyfed.runs.columns import TABLES, named
 from skyfed.runs.store import read_parquet
 from skyfed.runs.sweep import read_sweep
 
@@ -31,16 +32,20 @@ def test_the_page_of_settings_is_fresh() -> None:
 
 
 def test_the_figures_are_those_of_the_recorded_runs() -> None:
-    block = r"<!-- figures: python -m skyfed.bench.row (\S+) -->\n(.*?)\n<!-- end of figures -->"
+    block = r"<!-- figures: python -m reproduce.figures (\S+) -->\n(.*?)\n<!-- end of figures -->"
     shown = [found for page in PAGES for found in re.findall(block, page.read_text(), re.DOTALL)]
     assert sorted(name for name, _ in shown) == sorted(f"results/{path.name}" for path in RESULTS.glob("bench-*.json"))
     for name, table in shown:
         assert table == to_markdown(json.loads((ROOT / name).read_text())), name
 
 
-def test_the_reproduction_is_what_its_results_give() -> None:
+def test_the_reproduction_is_what_its_results_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs/reproduction.md").read_text()
-    assert page == fill(page, tables(ROOT / "results/reproduction"))
+    again = tmp_path / "reproduction.md"
+    again.write_text(page)
+    monkeypatch.setattr(sys, "argv", ["reproduce", "page", str(RESULTS / "reproduction"), str(again)])
+    reproduce.__main__.main()
+    assert again.read_text() == page
 
 
 def test_the_reproduction_s_results_are_of_the_grid_as_it_is() -> None:
@@ -55,7 +60,7 @@ def test_the_reproduction_s_results_are_of_the_grid_as_it_is() -> None:
     ends: dict[tuple[str, str], int] = {}
     for row in read_results(RESULTS / "reproduction")["rounds"]:
         ends[run_name(row), row["algorithm"]] = row["round"] + 1
-    assert ends == {(run, name): jobs[run].config.rounds for run in machines for name in jobs[run].config.algorithms}
+    assert ends == {(run, name): jobs[run].config.rounds for run in machines for name in jobs[run].config.labels}
 
 
 def test_the_readme_has_the_accuracies_of_the_reproduction() -> None:
@@ -74,7 +79,7 @@ def recorded(bench: str, row: str, also: str | None = None) -> str:
 
 
 def test_tables_of_sweeps_are_those_of_the_recorded_runs() -> None:
-    block = r"<!-- sweep: python -m skyfed.report.variants (\S+) -->\n(.*?)\n<!-- end of sweep -->"
+    block = r"<!-- sweep: python -m reproduce.variants (\S+) -->\n(.*?)\n<!-- end of sweep -->"
     shown = [found for page in PAGES for found in re.findall(block, page.read_text(), re.DOTALL)]
     assert sorted(name for name, _ in shown) == ["results/attacks.parquet", "results/channels.parquet"]
     for name, table in shown:
@@ -129,11 +134,23 @@ def test_the_settings_and_the_code_of_every_symbol_exist() -> None:
             assert locate(f"skyfed.{name}") is not None or name.startswith("records."), name
 
 
-@pytest.mark.parametrize(("name", "columns"), [("rounds", ROUNDS), ("uplink", UPLINK)])
-def test_the_columns_shown_are_those_of_the_tables(name: str, columns: dict[str, str]) -> None:
+@pytest.mark.parametrize("name", TABLES)
+def test_the_columns_shown_are_those_of_the_tables(name: str) -> None:
     rows = table_after("docs/recipes.md", f"`{name}.parquet`:")
-    shown = [word for row in rows for word in re.findall(r"`(\w+)`", row[0])]
-    assert sorted(shown) == sorted(columns)
+    shown = {row[0].strip("`"): row[2] for row in rows}
+    assert shown == {column.name: column.meaning for column in named(TABLES[name]).values()}
+
+
+def test_the_columns_of_the_known_algorithms_are_shown() -> None:
+    rows = table_after("docs/recipes.md", "`uplink.parquet` of the paper's algorithms")
+    assert [row[0].strip("`") for row in rows] == list(further())
+    assert {"delta", "paper_bits", "turned"} <= further().keys()
+
+
+def test_the_tables_of_columns_are_fresh() -> None:
+    page = (ROOT / "docs/recipes.md").read_text()
+    assert page.count(BEGIN) == page.count(END) == 1
+    assert renewed(page) == page
 
 
 def slug(title: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from skyfed.algorithms import find_recipe
+from skyfed.algorithms import Row, find_class
 from skyfed.flight import load_fleet_plan
 from skyfed.runs.store import read_parquet
 
@@ -35,8 +35,40 @@ def skyfed(place: Path, *arguments: str, settings: tuple[str, ...] = TINY) -> st
     return python(place, "-m", "skyfed", *arguments, "--plain", *chosen)
 
 
-def test_no_example_is_longer_than_sixty_lines() -> None:
-    assert all(len(path.read_text().splitlines()) <= 60 for path in EXAMPLES.glob("*.py"))
+def test_no_example_is_longer_than_a_hundred_lines() -> None:
+    assert all(len(path.read_text().splitlines()) < 100 for path in EXAMPLES.glob("*.py"))
+
+
+def test_methods_of_one_file_run_side_by_side_by_their_paths(place: Path) -> None:
+    uses = ["fedprox.py:FedProx", "topk_error_feedback.py:TopK", "clustered.py:Clustered"]
+    settings = (*TINY, f"algorithms={['2ceoafl', *uses]}".replace("'", '"'))
+    said = skyfed(place, "run", "smoke", "--out", "run", settings=settings)
+    assert "FedProx" in said
+    assert "Clustered" in said
+    assert sorted(path.name for path in (place / "run" / "Clustered" / "models").iterdir()) == [
+        "cluster 0.safetensors", "cluster 1.safetensors"
+    ]  # fmt: skip
+    assert all(0 < row["left_out"] < 1 for row in read_parquet(place / "run" / "TopK" / "uplink.parquet"))
+
+
+def test_radio_signals_with_several_labels_are_learnt(place: Path) -> None:
+    task = ("data.name=radio_task.py:load", "model.name=cnn", "field.classes=4", 'algorithms=["sgd", "2ceoafl"]')
+    skyfed(place, "run", "smoke", "--out", "run", settings=(*TINY, *task, "rounds=12", "model.width=16"))
+    rounds = read_parquet(place / "run" / "sgd" / "rounds.parquet")
+    assert rounds[-1]["accuracy_full"] > 0.6  # a coin gives 0.5
+    assert 0 <= rounds[-1]["all_right"] <= rounds[-1]["accuracy_full"]
+    assert "harbour" in python(place, "-m", "skyfed", "evaluate", "run")
+
+
+def test_a_camera_world_brings_what_lies_in_a_folder(place: Path) -> None:
+    for label in range(10):
+        (place / "camera" / "vehicle-1" / str(label)).mkdir(parents=True)
+        for k in range(2):
+            Image.new("RGB", (8, 8), (25 * label, 60 * k, 0)).save(place / "camera" / "vehicle-1" / f"{label}/{k}.png")
+    settings = (*TINY, "world.use=camera_world.py:CameraWorld", 'algorithms=["sgd", "afl"]')
+    skyfed(place, "run", "smoke", "--out", "run", settings=settings)
+    held = {row["samples"] for row in read_parquet(place / "run" / "afl" / "uplink.parquet") if row["vehicle"] == 1}
+    assert held == {20}
 
 
 def test_every_example_is_tested() -> None:
@@ -45,15 +77,15 @@ def test_every_example_is_tested() -> None:
 
 
 def test_an_algorithm_of_ones_own_runs_beside_the_others(place: Path) -> None:
-    settings = ('algorithms=["afl", "own_algorithm:AFL_COIN"]', "rounds=4", "vehicles=3", "workers=2", "model.width=4")
+    settings = ('algorithms=["afl", "own_algorithm:AFLCoin"]', "rounds=4", "vehicles=3", "workers=2", "model.width=4")
     assert "AFL-Coin" in skyfed(place, "run", "smoke", "--out", "run", settings=settings)
-    rows = read_parquet(place / "run" / "own_algorithm:AFL_COIN" / "uplink.parquet")
+    rows = read_parquet(place / "run" / "AFLCoin" / "uplink.parquet")
     assert len(rows) == 12
     assert {row["quantised"] for row in rows} == {True, False}
 
 
 def test_known_rows_are_found_by_name() -> None:
-    assert find_recipe("2ceoafl").title == "2CEOAFL"
+    assert find_class(Row(use="2ceoafl")).title == "2CEOAFL"
 
 
 def test_a_model_of_ones_own_is_trained(place: Path) -> None:
@@ -70,6 +102,17 @@ def test_a_planner_of_ones_own_plans_a_fleet(place: Path) -> None:
     fleet = load_fleet_plan(place / "run" / "plan.npz")
     assert set(fleet.note) == {""}
     assert (fleet.association == [t % 10 for t in range(20)]).mean() > 0.9
+
+
+def test_flights_keep_out_of_a_no_fly_polygon(place: Path) -> None:
+    """As no_fly.py says in its first lines; tests/test_constraints.py checks the geometry."""
+    settings = (
+        "rounds=12", "vehicles=2", "workers=2", "flight.method=greedy",
+        'flight.constraints=[{use="no_fly.py:NoFly", polygon=[[-50,-400],[50,-400],[0,400]]}]',
+    )  # fmt: skip
+    assert "Flights: greedy" in skyfed(place, "plan", "smoke", "--out", "detour", settings=settings)
+    fleet = load_fleet_plan(place / "detour" / "plan.npz")
+    assert str(place / "no_fly.py") in str(fleet.constraints[0])
 
 
 def test_a_planner_that_is_not_there_leaves_no_folder(place: Path) -> None:

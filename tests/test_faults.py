@@ -7,19 +7,15 @@ import numpy as np
 import pytest
 from torch import Tensor, nn
 
-from learning_cases import fleet_plan, pictures, tiny_config
+from learning_cases import exchanged, fleet_plan, onboard_of, pictures, start_of, station_of, tiny_config
 from skyfed.config import Config, load_config
-from skyfed.drivers.execute import execute, quantiser_warning
-from skyfed.drivers.inline import InlineDriver
+from skyfed.drivers.execute import execute, quantiser_warnings
 from skyfed.errors import BadInputError
 from skyfed.faults import FaultSettings, present
-from skyfed.learning.flat import FlatModel
-from skyfed.learning.models import build_model
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import claim_seeds, parse_seeds, seed_folders
 from skyfed.runs.store import Row, Table, is_done
-from skyfed.simulate import State, federated_round
-from skyfed.vehicle import Vehicles
+from skyfed.simulate import federated_round
 
 KNOWN = pictures()
 
@@ -43,7 +39,7 @@ def go(place: Path, config: Config) -> tuple[list[str], Watcher]:
     plan = fleet_plan(config.vehicles, config.rounds)
     with RunFolder.claim(place, config, ["run"]) as folder:
         (place / "plan.npz").write_bytes(plan.to_bytes())
-        return execute(folder, config, KNOWN, plan, 1, watcher), watcher
+        return execute(folder, config, KNOWN.task(), plan, 1, watcher), watcher
 
 
 # absent vehicles
@@ -68,17 +64,15 @@ def test_a_probability_takes_about_that_share_and_the_same_ones_again():
 
 @pytest.mark.parametrize("algorithm", ["afl", "2ceoafl"])
 def test_the_others_step_as_if_the_absent_had_no_weight(algorithm):
-    plan = fleet_plan()
     away = tiny_config("faults.absent=[[1, 0]]")
     silent = tiny_config("server.alpha=[1, 0, 1]")
     found = []
     for config in (away, silent):
-        vehicles = Vehicles(config, KNOWN, plan)
-        state, report = federated_round(config, algorithm, 0, InlineDriver(vehicles), State(*vehicles.initial()))
-        found.append((state, report))
+        station = station_of(config, algorithm)
+        found.append(federated_round(station, 0, start_of(station)))
     assert [upload.vehicle for upload in found[0][1].uploads] == [0, 2]
-    np.testing.assert_array_equal(found[0][0].weights, found[1][0].weights)
-    np.testing.assert_array_equal(found[0][0].buffers, found[1][0].buffers)
+    np.testing.assert_array_equal(found[0][0]["weights"], found[1][0]["weights"])
+    np.testing.assert_array_equal(found[0][0]["buffers"], found[1][0]["buffers"])
 
 
 def test_a_round_without_anybody_leaves_the_model_as_it_was_and_can_be_resumed(tmp_path):
@@ -98,9 +92,9 @@ def test_a_round_without_anybody_leaves_the_model_as_it_was_and_can_be_resumed(t
 
 def test_only_vehicles_without_weight_leave_the_model_as_it_was():
     config = tiny_config("server.alpha=[0, 1, 1]", "faults.absent=[[1,0],[2,0]]")
-    vehicles = Vehicles(config, KNOWN, fleet_plan())
-    start = State(*vehicles.initial())
-    state, report = federated_round(config, "afl", 0, InlineDriver(vehicles), start)
+    station = station_of(config, "afl")
+    start = start_of(station)
+    state, report = federated_round(station, 0, start)
     assert state is start
     assert len(report.uploads) == 1
 
@@ -126,9 +120,9 @@ def test_what_diverges_is_named_and_the_rest_is_trained(tmp_path):
 
 def test_an_upload_that_was_never_sent_counts_no_bits():
     config = tiny_config("train.eta_local=1e30")
-    vehicles = Vehicles(config, KNOWN, fleet_plan())
-    upload = vehicles.train("2ceoafl", 0, 0, *vehicles.initial())
-    assert (upload.data, upload.paper_bits, upload.buffer_bytes) == (b"", 0.0, 0)
+    _, report = exchanged(station_of(config, "2ceoafl"), 0, vehicles=[0])
+    (upload,) = report.uploads
+    assert (upload.data, upload.facts["paper_bits"], upload.buffer_bytes) == (b"", 0.0, 0)
 
 
 # quantisers that drown the gradient
@@ -137,18 +131,16 @@ def test_an_upload_that_was_never_sent_counts_no_bits():
 @pytest.mark.parametrize(("bucket", "warns"), [("0", True), ('"tensor"', False), ("512", False)])
 def test_the_papers_model_is_warned_of_one_norm_for_all_and_of_nothing_else(bucket, warns):
     config = load_config("paper", [f"quantise.bucket={bucket}"])
-    model = FlatModel(build_model(config.model, 10, 32, 0), side=32, wide=True)
-    said = quantiser_warning(config, model.layout)
-    assert bool(said) == warns
-    assert not warns or "afl-quant, 2ceoafl will likely learn late and less" in said
+    said = quantiser_warnings(onboard_of(config, pictures(2, 1, 10, 32)))
+    assert len(said) == warns
+    assert not warns or "afl-quant, 2ceoafl will probably converge more slowly and to a lower accuracy" in said[0]
 
 
 def test_who_quantises_nothing_is_not_warned():
     config = load_config(
         "paper", ["quantise.bucket=0", "quantise.raw_probability=1.0", 'algorithms=["afl", "2ceoafl"]']
     )
-    model = FlatModel(build_model(config.model, 10, 32, 0), side=32, wide=True)
-    assert quantiser_warning(config, model.layout) == ""
+    assert quantiser_warnings(onboard_of(config, pictures(2, 1, 10, 32))) == []
 
 
 # modules and devices
@@ -166,13 +158,13 @@ class Empty(nn.Module):
 def test_a_module_without_weights_is_refused():
     config = tiny_config("model.name=test_faults:Empty")
     with pytest.raises(BadInputError, match="no weights to train"):
-        Vehicles(config, KNOWN, fleet_plan())
+        onboard_of(config, KNOWN)
 
 
 def test_a_device_that_is_not_here_is_refused():
     config = tiny_config("device=cuda:99")
     with pytest.raises(BadInputError, match=r"device = 'cuda:99'.*allowed here: cpu"):
-        Vehicles(config, KNOWN, fleet_plan())
+        onboard_of(config, KNOWN)
 
 
 @pytest.mark.parametrize("device", ["gpu", "cpu:0:1", "", "meta"])

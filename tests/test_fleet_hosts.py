@@ -15,6 +15,7 @@ pytest.importorskip("flwr")
 
 from fleet_cases import SMALL, in_process, says, sets, until, weights
 from skyfed.cli import run_arguments
+from waiting import LONG
 
 NAMES = ["skyfed-station", "skyfed-vehicle-0", "skyfed-vehicle-1"]
 STATION = "10.87.0.1"
@@ -36,7 +37,6 @@ def _possible() -> bool:
 
 pytestmark = [
     pytest.mark.fleet,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(not _possible(), reason="needs root and iproute2"),
 ]
 
@@ -86,17 +86,17 @@ def test_three_hosts_end_in_the_same_bits(hosts, tmp_path):
         for u in range(2):
             place = tmp_path / "fleet" / f"vehicle-{u}"
             crafts.append(on(hosts[u + 1], "vehicle", str(place), log=tmp_path / f"vehicle-{u}.out"))
-        until(lambda: says(station / "station.log", "the station listens"), 120)
+        until(lambda: says(station / "station.log", "the station listens"))
         door = ["curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", f"https://{STATION}:9092/v1/control/list-runs"]
         if shutil.which("curl"):
             asked = subprocess.run(["ip", "netns", "exec", hosts[1], *door], capture_output=True, check=False)
             assert asked.stdout == b"403"
             assert says(station / "station.log", "from 10.87.0.2: asks for what only the station itself may use")
-        assert crafts[0].wait(400) == 0, (tmp_path / "station.out").read_text()
+        assert crafts[0].wait(LONG) == 0, (tmp_path / "station.out").read_text()
     finally:
         for craft in crafts:
             craft.terminate()
         for craft in crafts:
-            craft.wait(30)
+            craft.wait(LONG)
     here = in_process(tmp_path / "here", *settings)
     assert np.array_equal(weights(station, "2ceoafl"), weights(here, "2ceoafl"))

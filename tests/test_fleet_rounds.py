@@ -11,39 +11,77 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from learning_cases import fleet_plan, pictures, tiny_config
+from run_cases import fleet_plan, pictures, tiny_config
+from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config
+from skyfed.drivers.execute import world_of
+from skyfed.drivers.flower import carry
 from skyfed.drivers.flower.carry import AloneError, FlowerDriver, Node
-from skyfed.drivers.flower.messages import ReplyError, answer, read_job, read_reply, refuse
-from skyfed.drivers.flower.onboard import Onboard
+from skyfed.drivers.flower.messages import ReplyError, answer, read_order, read_reply, refuse
+from skyfed.drivers.flower.onboard import Vehicle
 from skyfed.drivers.inline import InlineDriver
 from skyfed.errors import BadInputError
-from skyfed.simulate import Report, State, federated_round
-from skyfed.vehicle import Vehicles
+from skyfed.jobs import Driver, Job, Upload
+from skyfed.onboard import Onboard
+from skyfed.records import Arrays
+from skyfed.runs.columns import named
+from skyfed.simulate import federated_round
+from skyfed.station import Report, Station
+from skyfed.world import World
 
 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # Flower's messages ask who writes them
-KNOWN = pictures()
+KNOWN = pictures().task()
 Misbehaviour = Callable[["Fleet", Message, Message], list[Message]]
+
+
+class Clock:
+    """A clock that goes on only while somebody sleeps, so that no round closes because a machine is slow."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carry, "time", Clock())
+
+
+def world(config: Config, vehicle: int | None = None) -> World:
+    """Return the world as the station knows it, or as a vehicle does, which has its own flights alone."""
+    plan = fleet_plan(config.vehicles, config.rounds)
+    return world_of(config, KNOWN, plan if vehicle is None else plan.only(vehicle))
+
+
+def one_round(onboard: Onboard, driver: Driver, t: int, state: Arrays) -> tuple[Arrays, Report]:
+    return federated_round(Station(onboard.config.labels[0], onboard, world(onboard.config), driver), t, state)
 
 
 class Fleet:
     """A grid whose vehicles are in this process; `how` says what happens to a vehicle's replies."""
 
     def __init__(self, config: Config, **how: Misbehaviour) -> None:
-        plan = fleet_plan(config.vehicles, config.rounds)
         self.config, self.how, self.lines = config, how, []
-        self.vehicles = Vehicles(config, KNOWN, plan)
-        self.boards = [Onboard(config, Vehicles(config, KNOWN, plan), u) for u in range(config.vehicles)]
+        self.onboard = Onboard(config, KNOWN)
+        self.boards = [self.board(u) for u in range(config.vehicles)]
         self.away: set[int] = set()
         self.unlisted: set[int] = set()
         self.deaf = 0  # messages that the SuperLink will not take
         self.since = dict.fromkeys(range(config.vehicles), "first")
         self.waiting: dict[str, list[Message]] = {}
         self.asked: list[tuple[int, int]] = []  # vehicle, bytes of the model
-        self.start = State(*self.vehicles.initial())
+        self.start = start_of(self.onboard)
+
+    def board(self, vehicle: int) -> Vehicle:
+        return Vehicle(Onboard(self.config, KNOWN), world(self.config, vehicle), vehicle)
 
     def driver(self) -> FlowerDriver:
-        return FlowerDriver(self.vehicles, self.config, self, self.roll_call, self.lines.append, self.idle)
+        return FlowerDriver(self.onboard, self, self.roll_call, self.lines.append, self.idle)
 
     def idle(self) -> None:
         pass
@@ -61,13 +99,14 @@ class Fleet:
                 continue
             key = f"message {len(self.asked)}"
             message.metadata.__dict__["_message_id"] = key
-            job, model = read_job(message)
-            self.asked.append((job.vehicle, len(model)))
+            order, content = read_order(message)
+            self.asked.append((order.vehicle, len(content)))
             try:
-                reply = answer(self.boards[job.vehicle].train(job, model), message)
+                upload, remark = self.boards[order.vehicle].train(order, content)
+                reply = answer(upload, message, remark)
             except ReplyError as error:
                 reply = refuse(str(error), message)
-            bad = self.how.get(f"v{job.vehicle}")
+            bad = self.how.get(f"v{order.vehicle}")
             self.waiting[key] = bad(self, message, reply) if bad else [reply]
             keys.append(key)
         return keys
@@ -75,8 +114,8 @@ class Fleet:
     def pull_messages(self, keys: Iterable[str]) -> list[Message]:
         return [reply for key in list(keys) for reply in self.waiting.pop(key, [])]
 
-    def round(self, t: int = 0, state: State | None = None) -> tuple[State, Report]:
-        return federated_round(self.config, self.config.algorithms[0], t, self.driver(), state or self.start)
+    def round(self, t: int = 0, state: Arrays | None = None) -> tuple[Arrays, Report]:
+        return one_round(self.onboard, self.driver(), t, state or self.start)
 
 
 def settings(*more: str) -> Config:
@@ -85,17 +124,24 @@ def settings(*more: str) -> Config:
     )
 
 
-def absent(config: Config, *missed: tuple[int, int]) -> State:
+def start_of(onboard: Onboard) -> Arrays:
+    return onboard.algorithms[onboard.config.labels[0]].start(onboard.engine.initial())
+
+
+def absent(config: Config, *missed: tuple[int, int]) -> Arrays:
     """Return the model after round 0 in one process, with somebody absent."""
     config = config.model_copy(update={"faults": config.faults.model_copy(update={"absent": list(missed)})})
-    vehicles = Vehicles(config, KNOWN, fleet_plan(config.vehicles, config.rounds))
-    start = State(*vehicles.initial())
-    return federated_round(config, config.algorithms[0], 0, InlineDriver(vehicles), start)[0]
+    onboard = Onboard(config, KNOWN)
+    return one_round(onboard, InlineDriver(onboard), 0, start_of(onboard))[0]
+
+
+def upload_in(reply: Message) -> Upload:
+    return read_reply(reply, named(TwoCEOAFL.columns))[0]
 
 
 def spoilt(change: Callable[[bytes], bytes]) -> Misbehaviour:
     def do(fleet: Fleet, message: Message, reply: Message) -> list[Message]:
-        upload = read_reply(reply)
+        upload = upload_in(reply)
         return [answer(replace(upload, data=change(upload.data)), message)]
 
     return do
@@ -106,7 +152,7 @@ def dies(fleet: Fleet, message: Message, reply: Message) -> list[Message]:
 
 
 def poses(fleet: Fleet, message: Message, reply: Message) -> list[Message]:
-    return [answer(replace(read_reply(reply), vehicle=0), message)]
+    return [answer(replace(upload_in(reply), vehicle=0), message)]
 
 
 def silent(fleet: Fleet, message: Message, reply: Message) -> list[Message]:
@@ -123,8 +169,8 @@ def lies(fleet: Fleet, message: Message, reply: Message) -> list[Message]:
     return [Message(RecordDict({"upload": ConfigRecord(record)}), reply_to=message)]
 
 
-def same(a: State, b: State) -> bool:
-    return np.array_equal(a.weights, b.weights) and np.array_equal(a.buffers, b.buffers)
+def same(a: Arrays, b: Arrays) -> bool:
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
 def test_a_round_over_the_grid_is_a_round():
@@ -133,6 +179,36 @@ def test_a_round_over_the_grid_is_a_round():
     assert same(state, absent(fleet.config))
     assert not report.dropped
     assert [upload.vehicle for upload in report.uploads] == [0, 1, 2]
+
+
+def test_a_vehicle_chooses_by_its_share_of_all_data_though_it_holds_only_its_own():
+    bound = ["server.alpha=data", "prune.delta=bound", "theory.payload=0.5", "theory.sigma2=100"]
+    fleet = Fleet(settings(*bound, "theory.gradient2=0"))
+    _, report = fleet.round(2)
+    jobs: list[Job] = []
+
+    class Noting(InlineDriver):
+        def call(self, asked):
+            jobs.extend(asked)
+            return super().call(asked)
+
+    _, here = one_round(fleet.onboard, Noting(fleet.onboard), 2, fleet.start)
+    assert len({job.words["share"] for job in jobs}) == 3
+    assert [(each.facts["delta"], each.facts["raw_probability"]) for each in report.uploads] == [
+        (each.facts["delta"], each.facts["raw_probability"]) for each in here.uploads
+    ]
+    assert [each.data for each in report.uploads] == [each.data for each in here.uploads]
+    alone = [fleet.onboard.do(replace(job, words={**job.words, "share": 1 / 3})) for job in jobs]
+    assert [each.data for each in alone] != [each.data for each in here.uploads]  # so the share does matter
+
+
+def test_a_row_with_a_label_and_settings_of_its_own_goes_over_the_grid():
+    row = '{use = "afl-quant", label = "EDEN, 1 bit", quantise = {scheme = "eden", s = 1}}'
+    fleet = Fleet(settings(f"algorithms=[{row}]"))
+    state, report = fleet.round()
+    assert not report.dropped
+    assert all(upload.facts["quantised"] for upload in report.uploads)
+    assert same(state, absent(fleet.config))
 
 
 @pytest.mark.parametrize(
@@ -161,8 +237,7 @@ def test_uploads_spoilt_on_purpose_are_left_out_on_flower_and_in_one_process(how
     config = settings(f"faults.spoil=[[1, 0, '{how}']]")
     fleet = Fleet(config)
     state, report = fleet.round()
-    here = InlineDriver(fleet.vehicles)
-    alone, other = federated_round(config, "2ceoafl", 0, here, fleet.start)
+    alone, other = one_round(fleet.onboard, InlineDriver(fleet.onboard), 0, fleet.start)
     assert report.dropped == other.dropped
     assert same(state, alone)
     assert same(state, absent(settings(), (1, 0)))
@@ -205,23 +280,23 @@ def test_a_vehicle_that_comes_back_in_the_round_is_asked_again():
 def test_a_vehicle_without_the_last_model_gets_the_whole_one():
     fleet = Fleet(settings())
     driver = fleet.driver()
-    state, _ = federated_round(fleet.config, "2ceoafl", 0, driver, fleet.start)
-    fleet.boards[2] = Onboard(fleet.config, Vehicles(fleet.config, KNOWN, fleet_plan(3, fleet.config.rounds)), 2)
-    after, report = federated_round(fleet.config, "2ceoafl", 1, driver, state)
+    state, _ = one_round(fleet.onboard, driver, 0, fleet.start)
+    fleet.boards[2] = fleet.board(2)
+    after, report = one_round(fleet.onboard, driver, 1, state)
     assert not report.dropped
     sizes = [size for u, size in fleet.asked[3:] if u == 2]
     assert len(sizes) == 2
     assert sizes[0] < sizes[1]
-    alone = federated_round(fleet.config, "2ceoafl", 1, InlineDriver(fleet.vehicles), state)[0]
+    alone = one_round(fleet.onboard, InlineDriver(fleet.onboard), 1, state)[0]
     assert same(after, alone)
 
 
 def test_later_rounds_do_not_wait_for_who_is_away():
     fleet = Fleet(settings("fleet.deadline=1000"))
     driver = fleet.driver()
-    state, _ = federated_round(fleet.config, "2ceoafl", 0, driver, fleet.start)
+    state, _ = one_round(fleet.onboard, driver, 0, fleet.start)
     fleet.away = {0}
-    _, report = federated_round(fleet.config, "2ceoafl", 1, driver, state)
+    _, report = one_round(fleet.onboard, driver, 1, state)
     assert report.dropped == {0: "out of touch"}
     assert "vehicle 0 is out of touch" in fleet.lines
 
@@ -231,7 +306,7 @@ def test_whose_key_was_removed_is_not_waited_for():
     fleet = Fleet(settings("fleet.deadline=1000"))
     fleet.unlisted = {2}
     driver = fleet.driver()
-    state, report = federated_round(fleet.config, "2ceoafl", 0, driver, fleet.start)
+    state, report = one_round(fleet.onboard, driver, 0, fleet.start)
     assert report.dropped == {2: "its key was removed"}
     assert same(state, absent(fleet.config, (2, 0)))
 
@@ -240,7 +315,7 @@ def test_whose_key_was_removed_is_not_waited_for():
         return []
 
     fleet.how["v1"] = removed
-    _, report = federated_round(fleet.config, "2ceoafl", 1, driver, state)
+    _, report = one_round(fleet.onboard, driver, 1, state)
     assert report.dropped == {1: "its key was removed", 2: "its key was removed"}
 
 
@@ -286,14 +361,13 @@ def test_too_few_for_too_long_stops_the_station():
 def test_a_vehicle_prepared_for_another_run_says_so():
     fleet = Fleet(settings())
     other = settings("train.eta=0.5")
-    fleet.boards[1] = Onboard(other, Vehicles(other, KNOWN, fleet_plan(3, other.rounds)), 1)
+    fleet.boards[1] = Vehicle(Onboard(other, KNOWN), world(other), 1)
     _, report = fleet.round()
     assert "prepared for run" in report.dropped[1]
 
 
 def test_the_genie_and_the_diagnostics_are_refused():
     driver = Fleet(settings()).driver()
-    with pytest.raises(BadInputError, match="union"):
-        driver.genie(0, driver._vehicles.initial())
-    with pytest.raises(BadInputError, match="theory"):
-        driver.probe(0, None, None, [])
+    for do in ("central", "probe"):
+        with pytest.raises(BadInputError, match=r"central baseline and theory\.every need the data of all vehicles"):
+            driver.call([Job(do, {})])

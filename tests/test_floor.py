@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skyfed.report.reproduction.reading import FLOOR, read_results
-from skyfed.theory.floor import RATES, Errors, one_at_a_time, settle
+from reproduce.floor import RATES, Errors, one_at_a_time, settle
+from reproduce.results import FLOOR, read_results
 
 RESULTS = Path(__file__).parents[1] / "results/reproduction"
 

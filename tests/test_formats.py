@@ -14,13 +14,13 @@ from skyfed import __version__
 from skyfed.cli.entry import run_arguments
 from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
-from skyfed.mission import prepare_mission
-from skyfed.runs.checkpoint import last_checkpoint, save_checkpoint, unpack_model
+from skyfed.runs.checkpoint import last_checkpoint, pack_model, unpack_model
 from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import FORMAT, RunFolder
 from skyfed.runs.listing import look
 from skyfed.runs.store import Row, is_done, read_parquet
-from skyfed.sensing.datasets import load_data
+from skyfed.tasks import load_task
+from skyfed.world.mission import prepare_mission
 
 FORMATS = Path(__file__).parent / "formats"
 VERSIONS = sorted(path.name for path in FORMATS.iterdir())
@@ -50,7 +50,7 @@ def resume(place: Path) -> Watcher:
     )  # fmt: skip
     with RunFolder.claim(place, config, ["resume"]) as folder:
         fleet = plan_into(folder, config, mission, 1, lambda vehicle, found: pytest.fail("planned again"))
-        assert execute(folder, config, load_data(config.data), fleet, 1, watcher) == []
+        assert execute(folder, config, load_task(config.data), fleet, 1, watcher) == []
         watcher.lines += folder.complaints
     return watcher
 
@@ -80,7 +80,11 @@ def test_a_finished_run_of_every_version_is_read(version: str) -> None:
     weights, buffers, about = unpack_model(place / NAME / "model.safetensors")
     assert about["round"] == "5"
     identity = RunFolder(place).identity()
-    assert last_checkpoint(place / NAME / "checkpoints", identity, NAME, (len(weights), len(buffers)))[0] == 5
+    start = {"weights": weights, "buffers": buffers}
+    saved = last_checkpoint(
+        place / NAME / "checkpoints", identity, NAME, start, lambda every: every, len(weights), config.vehicles
+    )  # fmt: skip
+    assert (saved.round, saved.complaints) == (5, [])
     assert [row["round"] for row in read_parquet(place / NAME / "rounds.parquet")] == list(range(6))
     assert len(read_parquet(place / NAME / "uplink.parquet")) == 12
 
@@ -120,7 +124,7 @@ def test_a_setting_that_a_run_did_not_know_yet_leaves_it_its_checkpoints(stopped
     identity = RunFolder(stopped).identity()
     for path in sorted((stopped / NAME / "checkpoints").iterdir()):
         weights, buffers, about = unpack_model(path)
-        save_checkpoint(path.parent, int(about["round"]), weights, buffers, identity, NAME)
+        path.write_bytes(pack_model(weights, buffers, {**about, "run": identity}))
     told(stopped, identity=identity, skyfed="0.0.9")
     assert resume(stopped).first == 4
 
@@ -146,3 +150,50 @@ def test_a_manifest_that_is_gone_is_said_and_written_anew(stopped: Path, content
         assert folder.complaints == [f"{path}: missing or damaged; written anew"]
     with RunFolder.claim(stopped, RunFolder(stopped).read_config(), ["resume"]) as folder:
         assert folder.complaints == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", ["done", "stopped"])
+def test_a_run_of_every_version_is_reported_finished_or_not(
+    tmp_path: Path, version: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Path(shutil.copytree(FORMATS / version / kind, tmp_path / "run"))
+    assert run_arguments(["report", str(place)]) == 0
+    assert "2CEOAFL" in (place / "report.html").read_text()
+    assert run_arguments(["runs", str(place), "--json"]) == 0
+    assert NAME in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_models_of_every_version_are_evaluated(version: str, capsys: pytest.CaptureFixture[str]) -> None:
+    place = FORMATS / version / "done"
+    assert run_arguments(["evaluate", str(place), "--json"]) == 0
+    (score,) = json.loads(capsys.readouterr().out)
+    last = read_parquet(place / NAME / "rounds.parquet")[-1]
+    assert score["algorithm"] == NAME
+    assert score["accuracy"] == pytest.approx(last["accuracy_full"], abs=0.01)  # another processor may round otherwise
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_command_goes_on_with_a_stopped_run_of_every_version(
+    tmp_path: Path, version: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Path(shutil.copytree(FORMATS / version / "stopped", tmp_path / "run"))
+    assert run_arguments(["resume", str(place), "--plain"]) == 0
+    assert f"{NAME}: 4 of 6 rounds were done before" in capsys.readouterr().err
+    assert (place / "report.html").exists()
+    rounds = read_parquet(place / NAME / "rounds.parquet")
+    assert [row["round"] for row in rounds] == list(range(6))
+    vehicles = read_parquet(place / NAME / "vehicles.parquet")
+    if version == "0.1.0":  # which did not write these: there are those since
+        assert [row["model_digest"] is None for row in rounds] == [True] * 4 + [False] * 2
+        assert {row["round"] for row in vehicles} == {4, 5}
+    finished = read_parquet(FORMATS / version / "done" / NAME / "rounds.parquet")
+    for row, known in zip(rounds, finished, strict=True):
+        assert (row["train_size"], row["test_size"], row["eta"]) == tuple(
+            known[name] for name in ("train_size", "test_size", "eta")
+        )
+    left = [row["battery_left"] for row in read_parquet(place / NAME / "uplink.parquet") if row["vehicle"] == 0]
+    assert left == sorted(left, reverse=True)  # what was used before counts
+    assert run_arguments(["resume", str(place), "--plain"]) == 0
+    assert "nothing to resume" in capsys.readouterr().out

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from waiting import LONG
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # typer takes names from click that click has deprecated
     import typer.main
@@ -50,7 +52,7 @@ def completed(*words: str, **options: object) -> list[str]:
         "COMP_CWORD": str(len(words)),
     }  # fmt: skip
     command = [sys.executable, "-m", "skyfed"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, **options)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=LONG, **options)
     assert done.stderr == ""
     return done.stdout.split()
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from learning_cases import blank
+from run_cases import blank
 from skyfed.cli import app
 from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError, SkyfedError, StorageError
 from skyfed.runs.folder import RunFolder, in_use, locked
 from skyfed.runs.listing import Group, Run, list_runs, look
 from skyfed.runs.store import Table
+from waiting import LONG
 
 
 def config(**changes: object) -> Config:
@@ -38,7 +39,7 @@ def made(place: Path, *done: int, **changes: object) -> Path:
     """Make a run's folder with so many rounds of each algorithm."""
     settings = config(**changes)
     with RunFolder.claim(place, settings, ["run"]):
-        for algorithm, rounds in zip(settings.algorithms, done, strict=False):
+        for algorithm, rounds in zip(settings.labels, done, strict=False):
             trained(place, algorithm, rounds, rounds == settings.rounds)
     return place
 
@@ -211,5 +212,5 @@ def test_runs_are_listed_without_torch(tmp_path):
     made(tmp_path / "one", 3, 3)
     script = f"import sys; from skyfed.cli import run_arguments; run_arguments(['runs', {str(tmp_path)!r}])\n\
 print([name for name in ('torch', 'cvxpy', 'flwr', 'matplotlib', 'sklearn') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LONG)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr

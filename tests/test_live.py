@@ -12,26 +12,32 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from learning_cases import fleet_plan, pictures, tiny_config
-from skyfed.algorithms import RECIPES, find_recipe
+from run_cases import fleet_plan, pictures, tiny_config
+from skyfed.algorithms import KNOWN as ALGORITHMS
+from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config
+from skyfed.drivers.execute import world_of
 from skyfed.drivers.inline import InlineDriver
+from skyfed.jobs import Job
+from skyfed.learning.engine import seeded
 from skyfed.learning.flat import FlatModel, Layout
+from skyfed.learning.local import Trained
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings
 from skyfed.learning.shapes import conv_inputs, live_taps
-from skyfed.records import Raw
+from skyfed.onboard import Onboard
+from skyfed.records import Arrays, Raw
 from skyfed.rng import stream
-from skyfed.simulate import State, federated_round, genie_round
-from skyfed.vehicle import Vehicles
+from skyfed.simulate import central_round, federated_round
+from skyfed.station import Station
 from skyfed.wire import Expected, decode
 
-KNOWN = pictures(train=20, side=32)
+KNOWN = pictures(train=20, side=32).task()
 PLAN = fleet_plan()
 
 
 def layout_of(module: nn.Module, side: int, probe: bool = False) -> Layout:
-    return FlatModel(copy.deepcopy(module), torch.float64, side=side, probe=probe).layout
+    return FlatModel(copy.deepcopy(module), torch.float64, inputs=(3, side, side), probe=probe).layout
 
 
 def flags(layout: Layout) -> np.ndarray:
@@ -173,19 +179,19 @@ def small(size: int, layer: nn.Module) -> nn.Module:
 
 def test_resnet18_with_the_imagenet_stem_has_6946816_dead_weights_on_32x32_pictures():
     """Layer 4 works on 1x1 maps: 8 of 9 taps of three 512x512 kernels are dead, 5 of 9 of the 256x512 one."""
-    live = live_weights(build_model(ModelSettings(), 10, 32, 0), 32)
+    live = live_weights(build_model(ModelSettings(), 10, (3, 32, 32), 0), 32)
     assert len(live) == 11_181_642
     assert (~live).sum() == 6_946_816 == 8 * 3 * 512 * 512 + 5 * 256 * 512
 
 
 def test_resnet18_with_the_cifar_stem_has_none():
-    module = build_model(ModelSettings(stem="cifar"), 10, 32, 0)
+    module = build_model(ModelSettings(stem="cifar"), 10, (3, 32, 32), 0)
     assert layout_of(module, 32).live is None
     assert live_weights(module, 32).all()
 
 
 def test_on_larger_pictures_the_imagenet_stem_has_none_either():
-    module = build_model(ModelSettings(width=4), 4, 32, 0)
+    module = build_model(ModelSettings(width=4), 4, (3, 32, 32), 0)
     assert layout_of(module, 64).live is None
     assert layout_of(module, 33).live is None
     assert layout_of(module, 32).live_size == 44_904 - 8 * 3 * 32 * 32 - 5 * 16 * 32
@@ -220,9 +226,9 @@ def test_taps_by_hand(size, layer, alive):
 
 def test_shapes_are_those_of_every_call():
     module = nn.Sequential(Twice((1, 2)), nn.Unflatten(1, (3, 1, 1)), nn.Conv2d(3, 4, 1))
-    assert conv_inputs(module, 8) == {"0.layer": [(1, 1), (2, 2)], "2": [(1, 1)]}
-    assert conv_inputs(Reshaped(nn.Conv1d(48, 4, 9, 3, 4), 48, 4), 8) == {"layer": [(4,)]}
-    assert conv_inputs(nn.Sequential(nn.Flatten(), nn.Linear(192, 2)), 8) == {}
+    assert conv_inputs(module, (3, 8, 8)) == {"0.layer": [(1, 1), (2, 2)], "2": [(1, 1)]}
+    assert conv_inputs(Reshaped(nn.Conv1d(48, 4, 9, 3, 4), 48, 4), (3, 8, 8)) == {"layer": [(4,)]}
+    assert conv_inputs(nn.Sequential(nn.Flatten(), nn.Linear(192, 2)), (3, 8, 8)) == {}
 
 
 def test_taps_live_for_some_shape_are_live():
@@ -261,7 +267,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], bool]] = {  # and whether some
     "shared, small last": (lambda: Shared(large_first=True), False),
     "shared, large last": (lambda: Shared(large_first=False), False),
     "no tap at all": (lambda: small(1, nn.Conv2d(3, 4, 1, 3, 1)), True),
-    "the small CNN": (lambda: build_model(ModelSettings(name="cnn", width=4, norm="group"), 4, 8, 0), False),
+    "the small CNN": (lambda: build_model(ModelSettings(name="cnn", width=4, norm="group"), 4, (3, 8, 8), 0), False),
 }
 
 
@@ -311,7 +317,7 @@ class Sized(nn.Module):
 @pytest.mark.parametrize("norm", ["batch", "group"])
 def test_live_weights_of_a_small_resnet18_are_those_with_a_gradient(norm):
     """Over many batches, so that no relu is shut in all of them."""
-    module = build_model(ModelSettings(width=4, norm=norm), 4, 32, 0)
+    module = build_model(ModelSettings(width=4, norm=norm), 4, (3, 32, 32), 0)
     live = live_weights(module, 32)
     assert np.array_equal(live_weights(module, 32, probe=True), live)
     assert np.array_equal(live, with_gradient(module, 32, 30))
@@ -383,7 +389,7 @@ def chain(channels: int, bias: bool) -> nn.Module:
 def test_a_plain_chain_of_the_user_s_own_keeps_what_was_found(channels, bias):
     """In float32, as vehicles train: what is left of a gradient that should be 0 differs with and without taps."""
     module = chain(channels, bias)
-    probed, bare = (FlatModel(copy.deepcopy(module), side=8, probe=probe).layout for probe in (True, False))
+    probed, bare = (FlatModel(copy.deepcopy(module), inputs=(3, 8, 8), probe=probe).layout for probe in (True, False))
     assert bare.live is not None
     assert probed.live == bare.live
 
@@ -391,7 +397,7 @@ def test_a_plain_chain_of_the_user_s_own_keeps_what_was_found(channels, bias):
 @pytest.mark.parametrize("probe", [False, True])
 def test_nothing_is_said_of_a_module_that_fails_on_zeros(probe):
     module = Picky(4, 8)
-    assert conv_inputs(module, 8) == {}
+    assert conv_inputs(module, (3, 8, 8)) == {}
     assert layout_of(module, 8, probe).live is None
     assert not module.layers[1]._forward_hooks
     assert module.training
@@ -403,9 +409,9 @@ def test_a_module_is_left_as_it_was(probe):
     module.layers[2].eval()
     before = {key: value.clone() for key, value in module.state_dict().items()}
     coins = torch.get_rng_state()
-    assert conv_inputs(module, 8) == {"layers.1": [(2, 2)]}
+    assert conv_inputs(module, (3, 8, 8)) == {"layers.1": [(2, 2)]}
     assert all(parameter.grad is None for parameter in module.parameters())
-    model = FlatModel(module, side=8, probe=probe)
+    model = FlatModel(module, inputs=(3, 8, 8), probe=probe)
     assert model.layout.live_size < model.layout.size
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
     assert module.calls == 0
@@ -460,9 +466,9 @@ def test_kernels_with_dead_taps_lie_tap_by_tap():
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_flat_places_and_plain_places_hold_the_same_weights(wide):
-    module = build_model(ModelSettings(width=4), 4, 32, 0)
+    module = build_model(ModelSettings(width=4), 4, (3, 32, 32), 0)
     plain = torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()]).numpy().copy()
-    model = FlatModel(module, side=32, wide=wide)
+    model = FlatModel(module, inputs=(3, 32, 32), wide=wide)
     places = model.layout.plain_places()
     assert np.array_equal(np.sort(places), np.arange(model.layout.size))
     assert np.array_equal(model.weights.numpy(), plain[places])
@@ -477,17 +483,36 @@ def resnet(*overrides: str) -> Config:
     return tiny_config("model.name=resnet18", "model.width=4", "train.kappa=1", *overrides)
 
 
-def one_round(config: Config, algorithm: str) -> tuple[Vehicles, State, State, list]:
-    vehicles = Vehicles(config, KNOWN, PLAN)
-    start = State(*vehicles.initial())
-    driver = InlineDriver(vehicles)
-    if RECIPES[algorithm].central:
-        return vehicles, start, genie_round(0, driver, start)[0], []
-    after, report = federated_round(config, algorithm, 0, driver, start)
-    assert not report.dropped
-    common = vehicles.common(start.weights, start.buffers)
-    updates = [decode(upload.data, Expected(0, upload.vehicle, common)) for upload in report.uploads]
-    return vehicles, start, after, updates
+class Round:
+    """Round 0 of one algorithm: the state before and after it, and what was sent."""
+
+    def __init__(self, config: Config, algorithm: str) -> None:
+        config = config.model_copy(update={"algorithms": [algorithm]})
+        self.onboard, self.world = Onboard(config, KNOWN), world_of(config, KNOWN, PLAN)
+        self.engine, self.layout = self.onboard.engine, self.onboard.engine.layout
+        self.algorithm = self.onboard.algorithms[algorithm]
+        self.start = self.algorithm.start(self.engine.initial())
+        station = Station(algorithm, self.onboard, self.world, InlineDriver(self.onboard))
+        self.updates = []
+        if self.algorithm.central:
+            self.after: Arrays = central_round(station, 0, self.start)[0]
+            return
+        self.after, report = federated_round(station, 0, self.start)
+        assert not report.dropped
+        common = self.onboard.common_of(algorithm, self.start)
+        self.updates = [decode(upload.data, Expected(0, upload.vehicle, common)) for upload in report.uploads]
+
+    def trained(self, vehicle: int) -> tuple[Trained, float]:
+        """Train a vehicle once more; returns what it trained, and its pruning ratio."""
+        data = {"samples": self.world.observe(vehicle, 0)}
+        words = {"share": 1.0, "flown": 0.0, "ground": 0.0, "altitude": 0.0}
+        (label,) = self.onboard.algorithms
+        kit = self.onboard.kit(Job("local", self.start, label, 0, vehicle, data, {}, words))
+        assert isinstance(self.algorithm, TwoCEOAFL)
+        with seeded(self.onboard.config.seed, 0, vehicle):
+            delta, _ = self.algorithm.choice(kit, self.start)
+            ticket = kit.winning_ticket(self.start, delta) if self.algorithm.prunes(delta) else None
+            return kit.descend(self.start, ticket, delta=delta), delta
 
 
 CASES: list[tuple[str, tuple[str, ...]]] = [
@@ -507,63 +532,73 @@ CASES: list[tuple[str, tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("algorithm", "overrides"), CASES, ids=[" ".join([a, *o]) for a, o in CASES])
 def test_dead_weights_neither_move_nor_travel(algorithm, overrides):
-    vehicles, start, after, updates = one_round(resnet(*overrides), algorithm)
-    layout = vehicles.layout
+    played = Round(resnet(*overrides), algorithm)
+    layout, engine = played.layout, played.engine
+    before, after = (engine.whole(state["weights"]) for state in (played.start, played.after))
     dead = ~flags(layout)
     assert dead.sum() == 8 * 3 * 32 * 32 + 5 * 16 * 32
-    assert after.weights[dead].tobytes() == start.weights[dead].tobytes()
-    assert (after.weights != start.weights)[~dead].mean() > 0.01
-    assert len(updates) == (0 if RECIPES[algorithm].central else 3)
-    for update in updates:
+    assert len(played.after["weights"]) == layout.live_size
+    assert after[dead].tobytes() == before[dead].tobytes()
+    assert (after != before)[~dead].mean() > 0.01
+    assert len(played.updates) == (0 if ALGORITHMS[algorithm].central else 3)
+    for update in played.updates:
         assert update.size == layout.live_size == layout.size - dead.sum()
         assert update.mask is None or update.mask.shape == (update.size,)
         if isinstance(update.body, Raw):
             assert len(update.body.values) == update.kept
 
 
+def test_the_saved_model_has_the_dead_weights_as_they_were_built():
+    engine = Round(resnet(), "afl").engine
+    config = resnet()
+    module = build_model(config.model, KNOWN.outputs, KNOWN.shape, config.seed)
+    plain = torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()]).numpy()
+    assert np.array_equal(engine.whole(engine.initial().weights), plain[engine.layout.plain_places()])
+
+
 def test_what_travels_is_all_there_is_of_the_gradient():
-    vehicles, start, _, updates = one_round(resnet("train.kappa=3"), "afl")
-    for update in updates:
-        local = vehicles.train_locally(find_recipe("afl"), update.vehicle, 0, start.weights, start.buffers, 0.0)
+    played = Round(resnet("train.kappa=3"), "afl")
+    for update in played.updates:
+        local, _ = played.trained(update.vehicle)
         assert np.array_equal(update.body.values, local.gradient)
         assert np.array_equal(update.body.trained, local.trained)
-        assert local.kept == vehicles.layout.size
+        assert local.kept == played.layout.size
         assert np.count_nonzero(update.body.values) > 0.5 * update.size
 
 
 def test_the_mask_that_travels_is_that_of_the_live_entries():
-    vehicles, start, _, updates = one_round(resnet(), "afl-prune")
-    for update in updates:
-        delta = vehicles.train("afl-prune", update.vehicle, 0, start.weights, start.buffers).delta
-        local = vehicles.train_locally(find_recipe("afl-prune"), update.vehicle, 0, start.weights, start.buffers, delta)
+    played = Round(resnet(), "afl-prune")
+    for update in played.updates:
+        local, delta = played.trained(update.vehicle)
         assert np.array_equal(update.mask, local.mask)
         assert np.array_equal(update.body.values, local.gradient[update.mask])
         assert not local.gradient[~local.mask].any()
-        assert vehicles.layout.size - local.kept == round(delta * vehicles.layout.kernels.sum())  # dead ones count too
+        assert played.layout.size - local.kept == round(delta * played.layout.kernels.sum())  # dead ones count too
 
 
 @pytest.mark.parametrize("model", ["resnet18", "cnn", f"{__name__}:Picky"])
 def test_afl_s_step_is_the_mean_of_the_raw_gradients(model: str):
     """With one mini-batch d is its gradient, found here with a module of torch's own and no flat vector."""
     config = resnet(f"model.name={model}")
-    vehicles, start, after, updates = one_round(config, "afl")
-    moved = (start.weights.astype(np.float64) - after.weights) / config.train.eta_at(0)
-    total = np.zeros(vehicles.layout.size)
+    played = Round(config, "afl")
+    before, after = (played.engine.whole(state["weights"]) for state in (played.start, played.after))
+    moved = (before.astype(np.float64) - after) / config.train.eta_at(0)
+    total = np.zeros(played.layout.size)
     for u in range(config.vehicles):
-        module = build_model(config.model, KNOWN.classes, 32, config.seed).train()
-        samples = vehicles.schedule.train_set(u, 0)
-        drawn = vehicles._batches.draw(samples, config.train.batch_size, 1, stream(config.seed, "batches", 0, u))
-        images, labels = next(drawn)
+        module = build_model(config.model, KNOWN.outputs, KNOWN.shape, config.seed).train()
+        samples = played.world.observe(u, 0)
+        rng = stream(config.seed, "batches", 0, u)
+        images, labels = next(played.engine.batches.draw(samples, config.train.batch_size, 1, rng))
         functional.cross_entropy(module(images), labels).backward()
         total += torch.cat([parameter.grad.reshape(-1) for parameter in module.parameters()]).numpy()
-    total = total[vehicles.layout.plain_places()]
-    assert np.abs(moved - total / config.vehicles).max() <= 1e-5 * max(1.0, float(np.abs(start.weights).max()))
+    total = total[played.layout.plain_places()]
+    assert np.abs(moved - total / config.vehicles).max() <= 1e-5 * max(1.0, float(np.abs(before).max()))
     assert np.abs(moved).max() > 1e-3
-    assert {update.size for update in updates} == {vehicles.layout.live_size}
-    assert (vehicles.layout.live is None) == (model != "resnet18")
+    assert {update.size for update in played.updates} == {played.layout.live_size}
+    assert (played.layout.live is None) == (model != "resnet18")
 
 
 def test_a_model_that_fails_on_zeros_is_sent_whole():
-    config = resnet(f"model.name={__name__}:Picky")
-    _, _, _, updates = one_round(config, "afl-quant")
-    assert {update.size for update in updates} == {sum(parameter.numel() for parameter in Picky(4, 32).parameters())}
+    played = Round(resnet(f"model.name={__name__}:Picky"), "afl-quant")
+    whole = sum(parameter.numel() for parameter in Picky(4, 32).parameters())
+    assert {update.size for update in played.updates} == {whole}

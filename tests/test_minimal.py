@@ -1,12 +1,14 @@
 """Convolutions with fewer multiplications, and testing by them, against plain ones."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.nn import functional
 
 from skyfed.learning import minimal
 from skyfed.learning.flat import FlatModel
-from skyfed.learning.infer import forward_of
+from skyfed.learning.infer import forward_of, operators_work
 from skyfed.learning.minimal import SCHEMES, Minimal, fits
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings
@@ -62,7 +64,7 @@ def test_what_is_worth_it():
     ],
 )
 def test_testing_a_resnet_gives_what_the_model_gives(side, settings):
-    model = FlatModel(build_model(settings, 10, side, 0), side=side, wide=True)
+    model = FlatModel(build_model(settings, 10, (3, side, side), 0), inputs=(3, side, side), wide=True)
     images = noise(67, 3, side, side).float().contiguous(memory_format=torch.channels_last)
     with torch.inference_mode():
         model.module.train()(images)  # running means and variances of its own
@@ -71,3 +73,43 @@ def test_testing_a_resnet_gives_what_the_model_gives(side, settings):
         assert forward is not model.module
         torch.testing.assert_close(forward(images), want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
         torch.testing.assert_close(forward(images[:3]), want[:3], rtol=1e-4, atol=1e-4 * float(want.abs().max()))
+
+
+def fails(*_: object) -> torch.Tensor:
+    raise RuntimeError("another set of arguments")
+
+
+def zeros(x: torch.Tensor, *_: object) -> torch.Tensor:
+    return torch.zeros_like(x)
+
+
+zeros.binary = zeros
+
+
+@pytest.mark.parametrize(
+    "operators",
+    [
+        {},
+        {"_convolution_pointwise": torch.ops.mkldnn._convolution_pointwise},
+        {"_convolution_pointwise": fails, "_linear_pointwise": fails},
+        {"_convolution_pointwise": zeros, "_linear_pointwise": zeros},
+    ],
+    ids=["none", "one of two", "failing", "wrong"],
+)
+def test_without_private_operators_of_torch_scores_are_the_same(monkeypatch, operators):
+    model = FlatModel(
+        build_model(ModelSettings(name="resnet18", width=16), 10, (3, 32, 32), 0), inputs=(3, 32, 32), wide=True
+    )
+    images = noise(67, 3, 32, 32).float().contiguous(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        model.module.train()(images)
+        assert operators_work()
+        fast = forward_of(model)(images)
+        operators_work.cache_clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(torch.ops, "mkldnn", SimpleNamespace(**operators))
+            forward = forward_of(model)
+            plain = forward(images)
+        operators_work.cache_clear()
+    assert forward is model.module
+    torch.testing.assert_close(plain, fast, rtol=1e-4, atol=1e-4 * float(fast.abs().max()))

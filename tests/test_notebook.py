@@ -11,7 +11,7 @@ EXECUTE = """
 import sys, nbformat
 from nbclient import NotebookClient
 book = nbformat.read(sys.argv[1], 4)
-NotebookClient(book, timeout=240, kernel_name="python3", resources={"metadata": {"path": "."}}).execute()
+NotebookClient(book, timeout=None, kernel_name="python3", resources={"metadata": {"path": "."}}).execute()
 nbformat.write(book, "done.ipynb")
 """
 

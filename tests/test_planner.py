@@ -10,13 +10,13 @@ from flight_cases import case
 from skyfed.bench.planner import missions
 from skyfed.config import load_config
 from skyfed.errors import BadInputError, InfeasibleError
-from skyfed.flight import METHODS, Options, age_of_information, plan, planner, verify
+from skyfed.flight import METHODS, Options, age_of_information, load_fleet_plan, plan, planner, verify
 from skyfed.flight.planner import fell_back
 from skyfed.flight.remote import plan_fleet
-from skyfed.mission import prepare_mission
 from skyfed.records import Plan
 from skyfed.runs import RunFolder
 from skyfed.runs.flights import plan_into
+from skyfed.world.mission import prepare_mission
 
 SMALL = case(0, classes=2, rounds=4, side=400.0)
 
@@ -82,7 +82,7 @@ def test_exact_flights_verify_in_any_geometry(seed: int, side: float) -> None:
     problem = case(seed, classes=1 + seed % 6, rounds=1 + seed % 23, side=side, imax=1 + seed % 3, radii=(2.0, 45.0))
     found = plan(problem)
     assert verify(problem, found) == []
-    assert not found.note
+    assert not fell_back(found.note)
 
 
 def test_age_of_information_by_hand() -> None:
@@ -158,3 +158,21 @@ def test_a_planner_of_ones_own_that_always_fails_is_not_replaced_in_silence(
             else:
                 fleet = plan_into(folder, config, mission, 2, lambda *_: None)
                 assert [fell_back(str(note)) for note in fleet.note] == notes
+
+
+def test_a_plan_that_leaves_the_region_says_so() -> None:
+    """The region is no constraint, but nobody should learn at take-off that it is left."""
+    far = plan(replace(SMALL, dmin=2000.0), "greedy")
+    assert "positions lie outside the region of 400 x 400 m, by up to" in far.note
+    tiny = plan(replace(SMALL, region=(10.0, 10.0)), "greedy")
+    assert tiny.note.startswith("4 of 4 positions lie outside the region of 10 x 10 m")
+    assert not plan(SMALL, "greedy").note
+
+
+def test_a_missing_plan_is_not_called_damaged(tmp_path: Path) -> None:
+    for path in (tmp_path / "nope.npz", str(tmp_path / "nope.npz")):
+        with pytest.raises(BadInputError, match=r"nope.npz: No such file or directory$"):
+            load_fleet_plan(path)
+    (tmp_path / "bad.npz").write_bytes(b"no archive")
+    with pytest.raises(BadInputError, match="damaged, or not a plan"):
+        load_fleet_plan(str(tmp_path / "bad.npz"))

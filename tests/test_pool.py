@@ -1,12 +1,14 @@
 """Which samples: pools that no two vehicles share, sets that only grow, pools that run dry (Eq. 7)."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skyfed.sensing import Flight, Schedule, SensingSettings, grow, initial_counts, new_counts
-from skyfed.sensing.pool import split_pools
+from skyfed.world import SensingSettings, initial_counts, new_counts
+from skyfed.world.sensing import Flight, Schedule, split_pools
 
 CLASSES, VEHICLES, ROUNDS = 4, 3, 8
 
@@ -30,6 +32,24 @@ def labels(per_class: int, classes: int = CLASSES, seed: int = 1) -> np.ndarray:
 
 
 SMALL = SensingSettings(n_max=30, n_max_test=8, initial=40, initial_test=12, decay_length=50.0)
+
+
+def grow(
+    flown: list[Flight],
+    train: np.ndarray,
+    test: np.ndarray,
+    sensing: SensingSettings,
+    seed: int,
+    stretches: tuple[slice, ...] = (slice(None),),
+) -> Schedule:
+    """Return what vehicles sense along whole flights, flown in one stretch or in several."""
+    found = Schedule(len(flown), len(flown[0].centres), train, test, sensing, seed)
+    for part in stretches:
+        found.extend(
+            [Flight(one.positions[part], one.psi[:, part], one.centres, one.radii) for one in flown],
+            [one.psi for one in flown],
+        )
+    return found
 
 
 def schedule(train: int = 300, test: int = 90, seed: int = 0, sensing: SensingSettings = SMALL) -> Schedule:
@@ -112,6 +132,21 @@ def test_samples_of_a_round_come_in_no_order_of_class():
     growth, truth = schedule().train[0], labels(300)
     first = truth[growth.at(0)]
     assert (np.diff(first.astype(int)) < 0).any()
+
+
+@pytest.mark.parametrize("cuts", [(3,), (1, 2), tuple(range(1, ROUNDS))])
+def test_flights_in_several_stretches_sense_what_they_sense_in_one(cuts):
+    """Also where pools run dry on the way."""
+    edges = [0, *cuts, ROUNDS]
+    parts = tuple(slice(a, b) for a, b in pairwise(edges))
+    for train, test in ((300, 90), (36, 9)):
+        arguments = flights(), labels(train), labels(test, seed=2), SMALL, 0
+        whole, cut = grow(*arguments), grow(*arguments, parts)
+        assert whole.rounds == cut.rounds == ROUNDS
+        for part in ("train", "test"):
+            for one, other in zip(getattr(whole, part), getattr(cut, part), strict=True):
+                for name in ("samples", "sensed", "size", "dry"):
+                    assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
 
 
 # dry pools

@@ -10,22 +10,20 @@ from torch import nn
 from torch.nn import functional
 from typer.testing import CliRunner
 
-from learning_cases import Memory, fleet_plan, pictures, tiny_config
+from learning_cases import Memory, exchanged, onboard_of, pictures, run_row, start_of, station_of, tiny_config
 from skyfed.cli import app
-from skyfed.drivers.inline import InlineDriver
+from skyfed.jobs import Job
 from skyfed.learning.models import build_model
 from skyfed.learning.probe import Partition, curvature
-from skyfed.records import Probe
+from skyfed.records import Arrays, Probe
 from skyfed.runs.store import Table
-from skyfed.simulate import State, run
+from skyfed.station import Station
 from skyfed.theory import bound
 from skyfed.theory.bound import FORMS, TERMS
 from skyfed.theory.diagnose import diagnose
 from skyfed.theory.estimate import Gathering, fit_dissimilarity, histogram_distance, rounds_of
-from skyfed.vehicle import Vehicles
 
 KNOWN = pictures()
-PLAN = fleet_plan()
 
 
 # the partition
@@ -71,29 +69,40 @@ def test_a_vehicle_with_next_to_nothing_has_one_mini_batch():
 # against plain torch
 
 
+def probe(station: Station, vehicle: int, t: int, now: Arrays, after: Arrays) -> Probe:
+    """Measure around two models, as the diagnostics of a round do."""
+    sent = {**now, **{f"{name} after": array for name, array in after.items()}}
+    sets = zip(("before", "samples", "later"), (t - 1, t, t + 1), strict=True)
+    data = {name: station.world.observe(vehicle, s) for name, s in sets}
+    reply = station.onboard.do(Job("probe", sent, station.label, t, vehicle, data))
+    return Probe(**reply.words, gradient=reply.arrays["gradient"])
+
+
 @pytest.fixture(scope="module", params=["cnn", "resnet18"])
-def probed(request) -> tuple[Vehicles, Probe, tuple, tuple]:
+def probed(request) -> tuple[Station, Probe, Arrays, Arrays]:
     config = tiny_config(
         "theory.every=1", "theory.beta_steps=40", "theory.beta_batches=1000", f"model.name={request.param}"
     )
-    vehicles = Vehicles(config, KNOWN, PLAN, torch.float64)
-    now = vehicles.initial()
+    station = station_of(config, "afl", onboard=onboard_of(config, KNOWN, torch.float64))
+    now = start_of(station)
     rng = np.random.default_rng(0)
-    after = (now[0] + 0.01 * rng.standard_normal(len(now[0])), now[1])
-    return vehicles, vehicles.probe(1, 1, now, after), now, after
+    after = {**now, "weights": now["weights"] + 0.01 * rng.standard_normal(len(now["weights"]))}
+    return station, probe(station, 1, 1, now, after), now, after
 
 
-def plain_model(vehicles: Vehicles, weights: np.ndarray) -> nn.Module:
-    module = build_model(vehicles.settings.model, 4, 8, vehicles.settings.seed).double().train()
-    flat = np.empty_like(weights)
-    flat[vehicles.layout.plain_places()] = weights
+def plain_model(station: Station, weights: np.ndarray) -> nn.Module:
+    config, engine = station.onboard.config, station.onboard.engine
+    module = build_model(config.model, 4, (3, 8, 8), config.seed).double().train()
+    whole = engine.whole(weights)
+    flat = np.empty_like(whole)
+    flat[engine.layout.plain_places()] = whole
     nn.utils.vector_to_parameters(torch.from_numpy(flat), module.parameters())
     return module
 
 
-def plain_slopes(vehicles: Vehicles, weights: np.ndarray, parts: list[np.ndarray]) -> tuple[np.ndarray, list, float]:
+def plain_slopes(station: Station, weights: np.ndarray, parts: list[np.ndarray]) -> tuple[np.ndarray, list, float]:
     """Mean gradient, each mini-batch's, and the mean loss, with nothing but torch."""
-    module = plain_model(vehicles, weights)
+    module, layout = plain_model(station, weights), station.onboard.engine.layout
     images = KNOWN.train_images.astype(np.float64)
     mean, std = images.mean((0, 2, 3), keepdims=True), images.std((0, 2, 3), keepdims=True)
     each, losses, counts = [], [], []
@@ -102,39 +111,39 @@ def plain_slopes(vehicles: Vehicles, weights: np.ndarray, parts: list[np.ndarray
         loss = functional.cross_entropy(module(x), torch.from_numpy(KNOWN.train_labels[part].astype(np.int64)))
         slopes = torch.autograd.grad(loss, list(module.parameters()))
         flat = torch.cat([slope.reshape(-1) for slope in slopes]).numpy()
-        each.append(vehicles.layout.of_live(flat[vehicles.layout.plain_places()]))
+        each.append(layout.of_live(flat[layout.plain_places()]))
         losses.append(float(loss.detach()))
         counts.append(len(part))
     share = np.array(counts) / sum(counts)
     return share @ np.array(each), each, float(share @ losses)
 
 
-def partition_of(vehicles: Vehicles) -> Partition:
-    data = [vehicles.schedule.train_set(1, t) for t in (0, 1, 2)]
-    return Partition(*data, 8, 0, vehicles.settings.seed, len(KNOWN.train_labels))
+def partition_of(station: Station) -> Partition:
+    data = [station.world.observe(1, t) for t in (0, 1, 2)]
+    return Partition(*data, 8, 0, station.onboard.config.seed, len(KNOWN.train_labels))
 
 
 def test_gradients_losses_and_their_spread_are_those_of_plain_torch(probed):
-    vehicles, probe, now, after = probed
-    parts = partition_of(vehicles)
-    mean, each, loss = plain_slopes(vehicles, now[0], parts.now)
+    station, found, now, after = probed
+    parts = partition_of(station)
+    mean, each, loss = plain_slopes(station, now["weights"], parts.now)
     scale = np.linalg.norm(mean)
-    assert np.linalg.norm(probe.gradient - mean) <= 1e-6 * scale
-    assert probe.now == pytest.approx(loss, rel=1e-9)
+    assert np.linalg.norm(found.gradient - mean) <= 1e-6 * scale
+    assert found.now == pytest.approx(loss, rel=1e-9)
     share = np.array([len(part) for part in parts.now])
     variance = share / share.sum() @ [float(((one - mean) ** 2).sum()) for one in each]
     larger = share.sum() / len(each) / 8
     assert larger >= 1
-    assert probe.sigma2 == pytest.approx(variance * len(each) / (len(each) - 1) * larger, rel=1e-6)
-    old, _, _ = plain_slopes(vehicles, now[0], parts.before)
+    assert found.sigma2 == pytest.approx(variance * len(each) / (len(each) - 1) * larger, rel=1e-6)
+    old, _, _ = plain_slopes(station, now["weights"], parts.before)
     assert len(parts.before) == len(parts.now)
-    assert probe.phi == pytest.approx(float(((mean - old) ** 2).sum()), rel=1e-6)
-    assert probe.phi > 0
-    there, _, kept = plain_slopes(vehicles, after[0], parts.now)
-    assert probe.kept == pytest.approx(kept, rel=1e-9)
-    assert probe.after == pytest.approx(plain_slopes(vehicles, after[0], parts.after)[2], rel=1e-9)
-    far = np.linalg.norm(vehicles.layout.of_live(after[0] - now[0]))
-    assert probe.secant == pytest.approx(np.linalg.norm(there - mean) / far, rel=1e-5)
+    assert found.phi == pytest.approx(float(((mean - old) ** 2).sum()), rel=1e-6)
+    assert found.phi > 0
+    there, _, kept = plain_slopes(station, after["weights"], parts.now)
+    assert found.kept == pytest.approx(kept, rel=1e-9)
+    assert found.after == pytest.approx(plain_slopes(station, after["weights"], parts.after)[2], rel=1e-9)
+    far = np.linalg.norm(after["weights"] - now["weights"])
+    assert found.secant == pytest.approx(np.linalg.norm(there - mean) / far, rel=1e-5)
 
 
 def test_the_curvature_is_the_hessian_s_largest_eigenvalue():
@@ -151,27 +160,30 @@ def test_the_curvature_is_the_hessian_s_largest_eigenvalue():
     hessian = torch.autograd.functional.hessian(loss, flat)
     largest = float(torch.linalg.eigvalsh(hessian).abs().max())
     halves = [(x[:10], y[:10]), (x[10:], y[10:])]
-    assert curvature(module, halves, 60, rng) == pytest.approx(largest, rel=1e-3)
-    assert curvature(module, halves, 3, rng) <= largest * (1 + 1e-9)
+    assert curvature(module, halves, 60, rng, functional.cross_entropy) == pytest.approx(largest, rel=1e-3)
+    assert curvature(module, halves, 3, rng, functional.cross_entropy) <= largest * (1 + 1e-9)
 
 
 def test_the_curvature_found_is_above_what_a_random_step_shows(probed):
-    vehicles, probe, now, _ = probed
-    parts = partition_of(vehicles).now
+    station, found, now, _ = probed
+    parts = partition_of(station).now
     rng = np.random.default_rng(3)
-    step = rng.standard_normal(len(now[0]))
+    step = rng.standard_normal(len(now["weights"]))
     step *= 1e-5 / np.linalg.norm(step)
-    slopes = [plain_slopes(vehicles, now[0] + sign * step, parts)[0] for sign in (1, -1)]
-    assert np.linalg.norm(slopes[0] - slopes[1]) / 2e-5 <= probe.curvature * 1.001
+    slopes = [plain_slopes(station, now["weights"] + sign * step, parts)[0] for sign in (1, -1)]
+    assert np.linalg.norm(slopes[0] - slopes[1]) / 2e-5 <= found.curvature * 1.001
 
 
 def test_probing_leaves_no_trace():
-    config = tiny_config("theory.every=1")
-    vehicles = Vehicles(config, KNOWN, PLAN)
-    state = vehicles.initial()
-    first = vehicles.train("2ceoafl", 0, 1, *state).data
-    vehicles.probe(0, 1, state, (state[0] + 1, state[1]))
-    assert vehicles.train("2ceoafl", 0, 1, *state).data == first
+    station = station_of(tiny_config("theory.every=1"), "2ceoafl")
+    state = start_of(station)
+
+    def upload() -> bytes:
+        return exchanged(station, 1, state, [0])[1].uploads[0].data
+
+    first = upload()
+    probe(station, 0, 1, state, {**state, "weights": state["weights"] + 1})
+    assert upload() == first
 
 
 # a round's row
@@ -249,11 +261,7 @@ def test_vehicles_alike_need_no_dissimilarity():
 
 
 def trained(algorithm: str, *overrides: str) -> Memory:
-    config = tiny_config("theory.every=2", *overrides)
-    vehicles = Vehicles(config, KNOWN, PLAN)
-    memory = Memory()
-    run(config, algorithm, InlineDriver(vehicles), memory, State(*vehicles.initial()))
-    return memory
+    return run_row(station_of(tiny_config("theory.every=2", *overrides), algorithm))
 
 
 def test_rows_come_in_the_rounds_asked_for():
@@ -278,16 +286,16 @@ def test_with_rates_that_the_theorem_allows_a_run_stays_below_the_corrected_boun
 def test_assumption_5_is_checked_at_every_upload():
     for report in trained("afl-prune").reports:
         for upload in report.uploads:
-            assert 0 < upload.pruned_share < upload.delta
+            assert 0 < upload.facts["pruned_share"] < upload.facts["delta"]
     for report in trained("afl").reports:
-        assert all(upload.pruned_share == 0 for upload in report.uploads)
+        assert all(upload.facts["pruned_share"] == 0 for upload in report.uploads)
 
 
 def test_the_quantiser_s_measured_variance_is_around_what_its_bound_allows():
     reports = trained("afl-quant").reports
-    seen = [upload.variance for upload in reports[0].uploads]
-    assert all(0 < value < 2 * upload.bound for value, upload in zip(seen, reports[0].uploads, strict=True))
-    assert all(upload.variance is None for upload in reports[1].uploads)  # not a round that is measured
+    first, second = ([upload.facts for upload in report.uploads] for report in reports[:2])
+    assert all(0 < facts["quantiser_variance"] < 2 * facts["quantiser_bound"] for facts in first)
+    assert all(facts.get("quantiser_variance") is None for facts in second)  # not a round that is measured
 
 
 def cli(*words: str) -> object:

@@ -139,3 +139,25 @@ def test_more_impossible_problems_are_refused(change: dict, says: str) -> None:
 def test_what_a_script_could_pass_by_mistake_is_refused(change: dict, says: str) -> None:
     with pytest.raises(BadInputError, match=says):
         changed(**change)
+
+
+def test_plain_lists_are_taken_for_arrays() -> None:
+    problem = Problem([[0, 0], [500, 500]], [1, 1], [[0.7, 0.6], [0.3, 0.4]], [[2], [2]])
+    assert problem.centres.dtype == problem.radii.dtype == np.float64
+    assert problem.objective(np.array([0, 1])) == pytest.approx(np.log(0.7 + 1e-6) + np.log(0.4 + 1e-6))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"centres": [[0, 0], [1]]}, "centres is not an array of numbers"),
+        ({"psi": "much"}, "psi is not an array of numbers"),
+        ({"imax": [[1.5]]}, "imax must be whole numbers"),
+        ({"imax": [["two"]]}, "imax must be whole numbers"),
+        ({"imax": [[1], [2, 3]]}, "imax is not an array of numbers"),
+        ({"constraints": ["no_fly.py:NoFly"]}, "constraints must be objects"),
+    ],
+)
+def test_what_is_no_array_is_refused_in_one_line(change: dict, says: str) -> None:
+    with pytest.raises(BadInputError, match=f"^flight problem: {says}"):
+        changed(**change)

@@ -6,14 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from learning_cases import fleet_plan, pictures, tiny_config
+from learning_cases import exchanged, onboard_of, station_of, tiny_config
 from skyfed.config import load_config
 from skyfed.errors import BadInputError
 from skyfed.learning.flat import FlatModel, runs_of
 from skyfed.learning.models import build_model
-from skyfed.learning.prune import Scopes, draw_delta, magnitude_mask
+from skyfed.learning.prune import magnitude_mask, scope_of
 from skyfed.learning.settings import ModelSettings, PruneSettings
-from skyfed.vehicle import Vehicles
 
 
 def mask_of(weights: np.ndarray, delta: float, scope: np.ndarray | None = None) -> np.ndarray:
@@ -140,17 +139,23 @@ def test_of_equal_entries_those_without_a_gradient_go_first():
     assert mask.tolist() == [False, True, True, True]
 
 
-def test_the_scope_follows_the_weights_it_is_asked_for():
-    module = build_model(ModelSettings(width=4), 4, 32, 0)
-    model = FlatModel(module, side=32, wide=True)
-    scopes = Scopes(model.layout, only_kernels=True)
-    weights, _ = model.on_host()
-    first = scopes.of(weights)
-    assert scopes.of(weights.copy()) is first
-    assert first.size == model.layout.kernels.sum()
-    assert len(first.dead) == model.layout.size - model.layout.live_size
-    other = scopes.of(weights * 2)
+def test_the_scope_is_that_of_the_weights_it_is_made_for():
+    module = build_model(ModelSettings(width=4), 4, (3, 32, 32), 0)
+    model = FlatModel(module, inputs=(3, 32, 32), wide=True)
+    layout, weights = model.layout, model.weights.numpy().copy()
+    first = scope_of(layout, True, weights)
+    assert first.size == layout.kernels.sum()
+    assert len(first.dead) == layout.size - layout.live_size
+    other = scope_of(layout, True, weights * 2)
     assert np.array_equal(other.dead, first.dead * 2)
+    assert scope_of(layout, False, weights).size == layout.size
+
+
+def test_an_engine_keeps_one_scope_for_kernels_and_one_for_all():
+    engine = onboard_of(tiny_config("model.name=resnet18")).engine
+    kernels, every = (engine.scope(PruneSettings(scope=scope)) for scope in ("kernels", "all"))
+    assert engine.scope(PruneSettings(scope="kernels", delta=0.3)) is kernels
+    assert (kernels.size, every.size) == (engine.layout.kernels.sum(), engine.layout.size)
 
 
 # ratios
@@ -158,30 +163,30 @@ def test_the_scope_follows_the_weights_it_is_asked_for():
 
 def test_ratios_are_drawn_anew_for_every_vehicle_and_round_and_stay_inside():
     uniform = PruneSettings(delta=[0.05, 0.7])
-    drawn = np.array([[draw_delta(uniform, 0, t, u) for t in range(60)] for u in range(20)])
+    drawn = np.array([[uniform.draw(0, t, u) for t in range(60)] for u in range(20)])
     assert ((drawn >= 0.05) & (drawn < 0.7)).all()
     assert len(np.unique(drawn)) == drawn.size
     assert drawn.mean() == pytest.approx(0.375, abs=4 * 0.65 / 12**0.5 / drawn.size**0.5)
-    assert draw_delta(uniform, 1, 0, 0) != drawn[0, 0]
+    assert uniform.draw(1, 0, 0) != drawn[0, 0]
 
 
 def test_a_draw_does_not_depend_on_what_was_drawn_before():
     uniform = PruneSettings(delta=[0.05, 0.7])
-    backwards = [draw_delta(uniform, 0, t, 3) for t in reversed(range(5))]
-    assert backwards[::-1] == [draw_delta(uniform, 0, t, 3) for t in range(5)]
+    backwards = [uniform.draw(0, t, 3) for t in reversed(range(5))]
+    assert backwards[::-1] == [uniform.draw(0, t, 3) for t in range(5)]
 
 
 def test_a_constant_ratio_is_the_same_everywhere():
-    assert {draw_delta(PruneSettings(delta=0.3), 0, t, u) for t in range(5) for u in range(5)} == {0.3}
+    assert {PruneSettings(delta=0.3).draw(0, t, u) for t in range(5) for u in range(5)} == {0.3}
 
 
 def test_a_list_gives_each_vehicle_its_own():
     own = PruneSettings(delta=[0.1, 0.2, 0.3])
-    assert [[draw_delta(own, 0, t, u) for u in range(3)] for t in range(2)] == [[0.1, 0.2, 0.3]] * 2
+    assert [[own.draw(0, t, u) for u in range(3)] for t in range(2)] == [[0.1, 0.2, 0.3]] * 2
 
 
 def test_equal_ends_are_a_constant():
-    assert draw_delta(PruneSettings(delta=[0.4, 0.4]), 0, 1, 2) == 0.4
+    assert PruneSettings(delta=[0.4, 0.4]).draw(0, 1, 2) == 0.4
 
 
 @pytest.mark.parametrize(
@@ -197,23 +202,25 @@ def test_ratios_out_of_range_are_refused_in_one_line(delta):
 @pytest.mark.parametrize("delta", ["[0.05, 0.7]", "0.3", "[0.1, 0.2, 0.3]"])
 def test_algorithms_that_prune_share_their_ratios_and_the_others_have_none(delta):
     config = tiny_config(f"prune.delta={delta}")
-    vehicles = Vehicles(config, pictures(), fleet_plan())
-    state = vehicles.initial()
-    drawn = {
-        name: [vehicles.train(name, u, 1, *state).delta for u in range(3)]
-        for name in ("afl", "afl-prune", "afl-quant", "2ceoafl")
-    }
+    onboard = onboard_of(config)
+    drawn = {}
+    for name in ("afl", "afl-prune", "afl-quant", "2ceoafl"):
+        _, report = exchanged(station_of(config, name, onboard=onboard), 1)
+        drawn[name] = [upload.facts["delta"] for upload in report.uploads]
     assert drawn["afl"] == drawn["afl-quant"] == [0.0] * 3
-    assert drawn["afl-prune"] == drawn["2ceoafl"] == [draw_delta(config.prune, config.seed, 1, u) for u in range(3)]
+    assert drawn["afl-prune"] == drawn["2ceoafl"] == [config.prune.draw(config.seed, 1, u) for u in range(3)]
 
 
 @pytest.mark.parametrize(("scope", "of"), [("kernels", "kernels"), ("all", "size")])
 def test_what_was_kept_is_recorded_beside_what_was_drawn(scope, of):
     config = tiny_config(f"prune.scope={scope}", "prune.delta=0.37")
-    vehicles = Vehicles(config, pictures(), fleet_plan())
-    layout = vehicles.layout
+    onboard = onboard_of(config)
+    layout = onboard.engine.layout
     n = int(layout.kernels.sum()) if of == "kernels" else layout.size
     assert n < layout.size or of == "size"
-    upload = vehicles.train("afl-prune", 0, 0, *vehicles.initial())
-    assert upload.kept == layout.size - round(0.37 * n)
-    assert vehicles.train("afl", 0, 0, *vehicles.initial()).kept == layout.size
+    pruned, whole = (
+        exchanged(station_of(config, name, onboard=onboard), 0, vehicles=[0])[1].uploads[0].facts
+        for name in ("afl-prune", "afl")
+    )
+    assert pruned["kept"] == layout.size - round(0.37 * n)
+    assert whole["kept"] == layout.size

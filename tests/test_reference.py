@@ -14,17 +14,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from learning_cases import fleet_plan, pictures, tiny_config
+from learning_cases import exchanged, onboard_of, pictures, station_of, tiny_config
 from skyfed.config import Config
+from skyfed.jobs import Job
+from skyfed.learning.batches import Batches
 from skyfed.learning.flat import FlatModel
-from skyfed.learning.local import Batches, descend, train_locally
+from skyfed.learning.local import Trained as Local
+from skyfed.learning.local import descend, find_ticket, train
 from skyfed.learning.models import build_model
-from skyfed.learning.prune import Scopes
+from skyfed.learning.prune import scope_of
+from skyfed.onboard import Onboard
+from skyfed.records import Arrays
 from skyfed.rng import stream
-from skyfed.sensing.datasets import Pictures
-from skyfed.server import Aggregate
-from skyfed.vehicle import Vehicles, common_of
-from skyfed.wire import Expected, decode
+from skyfed.simulate import step
+from skyfed.station import Station
+from skyfed.tasks import Pictures
+from skyfed.tasks.task import cross_entropy
 
 ROUND = 1  # not 0, so that schedules and streams have something to tell apart
 RECIPES = {  # prunes, probability of a raw upload as a function of delta
@@ -49,7 +54,18 @@ class Case:
     config: Config
     pictures: Pictures
     module: nn.Module  # double precision, weights and buffers of the round's start
-    vehicles: Vehicles  # skyfed's side
+    onboard: Onboard  # skyfed's side
+
+    def station(self, algorithm: str) -> Station:
+        return station_of(self.config, algorithm, onboard=self.onboard)
+
+    def samples(self, vehicle: int, t: int) -> np.ndarray:
+        return self.station("afl").world.observe(vehicle, t)
+
+    @property
+    def state(self) -> Arrays:
+        """The round's start as skyfed has it: entries that can have a gradient."""
+        return {"weights": self.onboard.engine.layout.of_live(self.weights), "buffers": self.buffers}
 
     @property
     def weights(self) -> np.ndarray:
@@ -58,7 +74,7 @@ class Case:
     @property
     def places(self) -> np.ndarray:
         """For every entry of skyfed's flat vector its place among the parameters laid out one after the other."""
-        return self.vehicles.layout.plain_places()
+        return self.onboard.engine.layout.plain_places()
 
     @property
     def buffers(self) -> np.ndarray:
@@ -137,7 +153,7 @@ def reference_training(case: Case, algorithm: str, vehicle: int, t: int = ROUND)
     rate = 0.1 * 0.9 ** (t // 1)  # eta_local_drop_every = 1 in these tests
     low, high = 0.05, 0.7
     delta = float(stream(config.seed, "delta", t, vehicle).uniform(low, high)) if RECIPES[algorithm][0] else 0.0
-    samples = case.vehicles.schedule.train_set(vehicle, t)
+    samples = case.samples(vehicle, t)
 
     def batches(purpose: str, rounds: int) -> Iterator[tuple[Tensor, Tensor]]:
         rng = stream(config.seed, purpose, t, vehicle)
@@ -184,9 +200,9 @@ def reference_round(case: Case, algorithm: str) -> tuple[np.ndarray, np.ndarray]
     for u in range(config.vehicles):
         trained = reference_training(case, algorithm, u)
         kept = np.ones(len(total), bool) if trained.mask is None else trained.mask.copy()
-        if case.vehicles.layout.live is not None:  # entries that can have no gradient do not travel
+        if case.onboard.engine.layout.live is not None:  # entries that can have no gradient do not travel
             dead = np.ones(len(total), bool)
-            for run in case.vehicles.layout.live:
+            for run in case.onboard.engine.layout.live:
                 dead[run] = False
             assert not trained.d[dead].any()
             kept[dead] = False
@@ -206,8 +222,8 @@ def reference_round(case: Case, algorithm: str) -> tuple[np.ndarray, np.ndarray]
 def make_case(model: str, *overrides: str) -> Case:
     config = tiny_config(*MODELS[model], "train.eta_drop_every=1", "train.eta_local_drop_every=1", *overrides)
     known = pictures(train=40, test=4, side=16)
-    vehicles = Vehicles(config, known, fleet_plan(), dtype=torch.float64)
-    module = build_model(config.model, known.classes, 16, config.seed).double()
+    onboard = onboard_of(config, known, torch.float64)
+    module = build_model(config.model, known.classes, (3, 16, 16), config.seed).double()
     rng = np.random.default_rng(5)
     with torch.no_grad():  # as after some rounds: no initial zeros and ones left
         for parameter in module.parameters():
@@ -217,7 +233,9 @@ def make_case(model: str, *overrides: str) -> Case:
                 buffer.copy_(torch.from_numpy(rng.normal(size=buffer.shape)))
             elif name.endswith("running_var"):
                 buffer.copy_(torch.from_numpy(rng.uniform(0.5, 2, buffer.shape)))
-    return Case(config, known, module, vehicles)
+    found = Case(config, known, module, onboard)
+    onboard.engine._whole[:] = found.weights  # entries without a gradient are as they were at first: here
+    return found
 
 
 SETTINGS = {
@@ -239,25 +257,25 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def skyfed_training(case: Case, algorithm: str, vehicle: int) -> Trained:
-    """The same by skyfed's train_locally in double precision."""
+    """The same by skyfed's own functions in double precision."""
     config = case.config
-    train = config.train
-    model = FlatModel(build_model(config.model, 4, 16, 99), torch.float64, side=16, wide=True)
-    batches = Batches(case.pictures, torch.float64, wide=True)
-    samples = case.vehicles.schedule.train_set(vehicle, ROUND)
+    settings = config.train
+    model = FlatModel(build_model(config.model, 4, (3, 16, 16), 99), torch.float64, inputs=(3, 16, 16), wide=True)
+    batches = Batches(case.pictures.task(), torch.float64, wide=True)
+    samples, rate = case.samples(vehicle, ROUND), settings.eta_local_at(ROUND)
     prunes = RECIPES[algorithm][0]
     delta = float(stream(config.seed, "delta", ROUND, vehicle).uniform(0.05, 0.7)) if prunes else 0.0
 
     def draw(purpose: str, rounds: int) -> Iterator[tuple[Tensor, Tensor]]:
         rng = stream(config.seed, purpose, ROUND, vehicle)
-        return batches.draw(samples, train.batch_size, rounds * train.batches_per_round, rng)
+        return batches.draw(samples, settings.batch_size, rounds * settings.batches_per_round, rng)
 
-    scope = Scopes(model.layout, config.prune.scope == "kernels").of(case.weights)
-    found = train_locally(
-        model, torch.from_numpy(case.weights), torch.from_numpy(case.buffers),
-        draw("dense batches", train.rho) if prunes else None, draw("batches", train.kappa),
-        train.eta_local_at(ROUND), delta, scope,
-    )  # fmt: skip
+    scope = scope_of(model.layout, config.prune.scope == "kernels", case.weights)
+    received, ticket = (case.state["weights"], case.state["buffers"]), None
+    if prunes:
+        dense = draw("dense batches", settings.rho)
+        ticket = find_ticket(model, *received, dense, rate, cross_entropy, delta, scope)
+    found = train(model, *received, draw("batches", settings.kappa), rate, cross_entropy, ticket)
     return Trained(found.gradient, found.mask, found.buffers, delta)
 
 
@@ -268,7 +286,7 @@ def skyfed_training(case: Case, algorithm: str, vehicle: int) -> Trained:
 def test_d_mask_and_buffers_equal_the_reference(case, algorithm):
     ours, plain = skyfed_training(case, algorithm, 1), reference_training(case, algorithm, 1)
     assert (ours.mask is None) == (plain.mask is None)
-    live = case.vehicles.layout.of_live
+    live = case.onboard.engine.layout.of_live
     plain.d = live(plain.d)
     if plain.mask is not None:
         assert np.array_equal(ours.mask, live(plain.mask))
@@ -283,25 +301,22 @@ def test_d_mask_and_buffers_equal_the_reference(case, algorithm):
 
 @pytest.mark.parametrize("algorithm", RECIPES)
 def test_weights_and_buffers_after_a_round_equal_the_reference(case, algorithm):
-    vehicles, config = case.vehicles, case.config
-    layout = vehicles.layout
-    common = common_of(config, layout, case.weights, case.buffers)
-    server = Aggregate(common, live=layout.live)
+    station, layout, state = case.station(algorithm), case.onboard.engine.layout, case.state
+    messages, report = exchanged(station, ROUND, state)
     kinds = set()
-    for u in range(config.vehicles):
-        upload = vehicles.train(algorithm, u, ROUND, case.weights, case.buffers)
-        update = decode(upload.data, Expected(ROUND, u, common))
-        server.add(update, 1.0)
+    for message, upload in zip(messages, report.uploads, strict=True):
+        update = message.update
         kinds.add(update.quantised)
-        trained = reference_training(case, algorithm, u)
-        assert upload.delta == trained.delta
+        trained = reference_training(case, algorithm, message.vehicle)
+        assert upload.facts["delta"] == trained.delta
         if update.mask is not None:
             assert np.array_equal(update.mask, layout.of_live(trained.mask))
         if not update.quantised:
             sent = layout.of_live(trained.d)
             sent = sent if update.mask is None else sent[update.mask]
             assert np.abs(update.body.values - sent).max() <= 1e-7 * np.abs(sent).max()
-    weights, buffers = server.step(case.weights, config.train.eta_at(ROUND))
+    after = step(station.algorithm, state, iter(messages), ROUND)
+    weights, buffers = case.onboard.engine.whole(after["weights"]), after["buffers"]
     plain_weights, plain_buffers = reference_round(case, algorithm)
     assert np.abs(weights - plain_weights).max() <= 1e-6 * max(1, np.abs(plain_weights).max())
     assert np.abs(weights - case.weights).max() > 1e-3
@@ -312,11 +327,13 @@ def test_weights_and_buffers_after_a_round_equal_the_reference(case, algorithm):
 def test_the_reference_round_of_2ceoafl_sends_both_kinds():
     """Else the comparison above would not say much about its coin."""
     found = make_case("cnn")
-    raw = [found.vehicles.train("2ceoafl", u, t, found.weights, found.buffers) for u in range(3) for t in range(3)]
-    assert {upload.quantised for upload in raw} == {True, False}
-    for upload, (u, t) in zip(raw, [(u, t) for u in range(3) for t in range(3)], strict=True):
-        coin = stream(found.config.seed, "quantise", t, u).random()
-        assert upload.quantised == (coin >= upload.delta)
+    station, kinds = found.station("2ceoafl"), set()
+    for t in range(3):
+        for upload in exchanged(station, t, found.state)[1].uploads:
+            coin = stream(found.config.seed, "quantise", t, upload.vehicle).random()
+            assert upload.facts["quantised"] == (coin >= upload.facts["delta"])
+            kinds.add(upload.facts["quantised"])
+    assert kinds == {True, False}
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -325,48 +342,60 @@ def test_the_genie_equals_the_reference(model, steps, count):
     eta = 0.001  # at 0.1 eighteen steps of batch norm over eight single values turn an ulp into a hundredth
     case = make_case(model, f"train.genie_steps={steps}", "train.batches_per_round=2", f"train.eta={eta}")
     config = case.config
-    samples = np.concatenate([case.vehicles.schedule.train_set(u, ROUND) for u in range(config.vehicles)])
+    samples = np.concatenate([case.samples(u, ROUND) for u in range(config.vehicles)])
     module = copy.deepcopy(case.module)
     rng = stream(config.seed, "genie batches", ROUND)
     sgd(module, minibatches(case.pictures, samples, config.train.batch_size, count, rng), eta * 0.9**ROUND)
-    weights, buffers, loss = case.vehicles.genie(ROUND, case.weights, case.buffers)
+    union = case.station("sgd").world.union(ROUND)
+    assert np.array_equal(union, samples)
+    reply = case.onboard.do(Job("central", case.state, "sgd", ROUND, None, {"samples": union}))
+    weights, buffers = case.onboard.engine.whole(reply.arrays["weights"]), reply.arrays["buffers"]
     assert np.abs(weights - flat(module)[case.places]).max() <= 1e-9 * np.abs(weights).max()
     assert np.abs(weights - case.weights).max() > 1e-4
     assert buffers == pytest.approx(flat_buffers(module), rel=1e-8)
-    assert np.isfinite(loss)
+    assert np.isfinite(reply.words["loss"])
 
 
 # the lottery ticket, explicitly
 
 
+Parts = tuple[Case, FlatModel, Batches, np.ndarray]
+
+
 @pytest.fixture
-def parts() -> tuple[Case, FlatModel, Batches, np.ndarray]:
+def parts() -> Parts:
     case = make_case("cnn")
-    model = FlatModel(build_model(case.config.model, 4, 16, 99), torch.float64, side=16, wide=True)
-    return case, model, Batches(case.pictures, torch.float64, wide=True), case.vehicles.schedule.train_set(0, 0)
+    model = FlatModel(build_model(case.config.model, 4, (3, 16, 16), 99), torch.float64, inputs=(3, 16, 16), wide=True)
+    assert model.layout.live is None
+    return case, model, Batches(case.pictures.task(), torch.float64, wide=True), case.samples(0, 0)
+
+
+def ticket_round(
+    parts: Parts, dense: int, steps: Iterator[tuple[Tensor, Tensor]], state: Arrays | None = None
+) -> Local:
+    """Find a ticket of 60 % by so many dense steps, then train it."""
+    case, model, batches, samples = parts
+    received = tuple((state or case.state).values())
+    first = batches.draw(samples, 8, dense, stream(0, "dense"))
+    ticket = find_ticket(model, *received, first, 0.1, cross_entropy, 0.4, None)
+    return train(model, *received, steps, 0.1, cross_entropy, ticket)
 
 
 def test_training_starts_again_from_the_received_weights_and_buffers_under_the_mask(parts):
-    case, model, batches, samples = parts
-    weights, buffers = torch.from_numpy(case.weights), torch.from_numpy(case.buffers)
-    dense = batches.draw(samples, 8, 4, stream(0, "dense"))
-    found = train_locally(model, weights, buffers, dense, iter(()), 0.1, 0.4, None)
-    assert torch.equal(model.weights, weights * torch.from_numpy(found.mask))
-    assert torch.equal(model.buffers, buffers)
+    case, model, *_ = parts
+    found = ticket_round(parts, 4, iter(()))
+    assert np.array_equal(model.weights.numpy(), case.weights * found.mask)
+    assert np.array_equal(model.buffers.numpy(), case.buffers)
     assert np.array_equal(found.buffers, case.buffers)
     assert not found.gradient.any()
 
 
 def test_the_mask_is_that_of_the_weights_after_the_dense_steps(parts):
     case, model, batches, samples = parts
-    weights, buffers = torch.from_numpy(case.weights), torch.from_numpy(case.buffers)
-    masks = []
-    for steps in (0, 4):
-        dense = batches.draw(samples, 8, steps, stream(0, "dense"))
-        masks.append(train_locally(model, weights, buffers, dense, iter(()), 0.1, 0.4, None).mask)
+    masks = [ticket_round(parts, steps, iter(())).mask for steps in (0, 4)]
     assert not np.array_equal(*masks)
-    model.load(weights, buffers)
-    descend(model, batches.draw(samples, 8, 4, stream(0, "dense")), 0.1)
+    model.load(case.weights, case.buffers)
+    descend(model, batches.draw(samples, 8, 4, stream(0, "dense")), 0.1, cross_entropy)
     moved = np.abs(model.weights.numpy())
     assert moved[masks[1]].min() >= moved[~masks[1]].max()
     still = np.abs(case.weights)
@@ -375,14 +404,12 @@ def test_the_mask_is_that_of_the_weights_after_the_dense_steps(parts):
 
 def test_masked_entries_never_move_and_d_is_the_sum_of_the_masked_gradients(parts):
     case, model, batches, samples = parts
-    weights, buffers = torch.from_numpy(case.weights), torch.from_numpy(case.buffers)
-    dense = batches.draw(samples, 8, 1, stream(0, "dense"))
     steps = list(batches.draw(samples, 8, 5, stream(0, "train")))
-    found = train_locally(model, weights, buffers, dense, iter(steps), 0.1, 0.4, None)
+    found = ticket_round(parts, 1, iter(steps))
     mask = torch.from_numpy(found.mask)
     assert not model.weights[~mask].any()
     total = np.zeros(len(case.weights))
-    model.load(weights * mask, buffers)
+    model.load(case.weights * found.mask, case.buffers)
     model.module.train()
     for images, labels in steps:
         model.gradient.zero_()
@@ -394,19 +421,18 @@ def test_masked_entries_never_move_and_d_is_the_sum_of_the_masked_gradients(part
 
 
 def test_what_was_received_is_left_as_it_was(parts):
-    case, model, batches, samples = parts
-    weights, buffers = torch.from_numpy(case.weights.copy()), torch.from_numpy(case.buffers.copy())
-    dense, steps = (batches.draw(samples, 8, 2, stream(0, name)) for name in ("dense", "train"))
-    train_locally(model, weights, buffers, dense, steps, 0.1, 0.4, None)
-    assert np.array_equal(weights.numpy(), case.weights)
-    assert np.array_equal(buffers.numpy(), case.buffers)
+    case, _, batches, samples = parts
+    state = {name: array.copy() for name, array in case.state.items()}
+    ticket_round(parts, 2, batches.draw(samples, 8, 2, stream(0, "train")), state)
+    assert np.array_equal(state["weights"], case.weights)
+    assert np.array_equal(state["buffers"], case.buffers)
 
 
 def test_passes_over_the_samples_leave_none_out(parts):
     _, _, batches, _ = parts
     samples = np.arange(20)
     seen = []
-    batches._labels = torch.arange(160)  # a sample's label is its index
+    batches._targets = torch.arange(160)  # a sample's label is its index
     for _, labels in batches.draw(samples, 8, 10, stream(0, "passes")):
         assert len(labels) == 8
         seen += labels.tolist()

@@ -1,22 +1,26 @@
 """The tables of the reproduction, from a sweep of tiny runs with known numbers."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from learning_cases import blank, fleet_plan
+from reproduce.collect import MAIN, _flights, collect
+from reproduce.page.chance import _holm
+from reproduce.page.fill import fill
+from reproduce.page.tables import tables
+from reproduce.results import PAPER, late, read_machines
+from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import load_config
 from skyfed.errors import BadInputError
-from skyfed.report.reproduction import MAIN, PAPER, collect, fill, tables
-from skyfed.report.reproduction.chance import _holm
-from skyfed.report.reproduction.collect import _flights
-from skyfed.report.reproduction.reading import late, read_machines
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Table, read_parquet, write_parquet
 from skyfed.runs.sweep import read_sweep
 
 ROOT = Path(__file__).parents[1]
+OWN = (*TwoCEOAFL.columns, *TwoCEOAFL.station_columns)  # columns of uploads that its algorithm fills in
 
 
 def made(
@@ -50,6 +54,7 @@ def made(
             Table(where, "rounds").append(rows)
             uploads = [
                 blank("uplink")
+                | {"delta": 0.0, "kept_live": 0}
                 | {
                     "quantised": k > 3,
                     "turned": False,
@@ -61,8 +66,8 @@ def made(
                 }
                 for k in range(10)
             ]
-            Table(where, "uplink").append(uploads if name != "sgd" else [])
-            Table(where, "uplink").finish()
+            Table(where, "uplink", OWN).append(uploads if name != "sgd" else [])
+            Table(where, "uplink", OWN).finish()
             (where / "model.safetensors").touch()
             Table(where, "rounds").finish()
 
@@ -596,6 +601,17 @@ def test_a_page_keeps_its_words_and_gets_its_tables():
     assert fill(page, {"others": "new"}) == page
 
 
+def test_runs_of_version_0_1_0_are_collected(tmp_path):
+    shutil.copytree(ROOT / "tests/formats/0.1.0/done", tmp_path / "runs" / MAIN / "seed-0")
+    collect(tmp_path / "runs", tmp_path / "out")
+    found = {name: read_parquet(tmp_path / f"out/{name}.parquet") for name in ("rounds", "uplink", "flights")}
+    assert [row["round"] for row in found["rounds"]] == list(range(6))
+    assert {row["algorithm"] for row in found["rounds"]} == {"2ceoafl"}
+    assert sum(row["uploads"] for row in found["uplink"]) == 12
+    assert found["flights"][0]["visits"] > 0
+    assert list(read_machines(tmp_path / "out")) == [f"{MAIN} seed-0"]
+
+
 def test_nothing_to_collect_is_said(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInputError, match="no runs"):
@@ -606,5 +622,5 @@ def test_the_grid_can_be_run():
     jobs = read_sweep(ROOT / "reproduce/grid.toml")
     main = [job for job in jobs if job.variant == MAIN]
     assert [job.seed for job in main] == [0, 1, 2]
-    assert all(set(job.config.algorithms) == set(PAPER) and job.config.rounds == 100 for job in main)
+    assert all(set(job.config.labels) == set(PAPER) and job.config.rounds == 100 for job in main)
     assert {job.config.flight.method for job in jobs} == {"sca", "random", "hover", "greedy", "exact"}

@@ -1,5 +1,6 @@
 """Stopping and going on: by signals, by force, with damaged checkpoints; always the bits of an uninterrupted run."""
 
+import base64
 import json
 import os
 import shutil
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,28 +16,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 from matplotlib.figure import Figure
-from safetensors.numpy import save
+from safetensors.numpy import load_file, save
 
-from learning_cases import ALGORITHMS, fleet_plan, pictures, tiny_config, write_picture_folder
-from skyfed.cli import draw
+from run_cases import ALGORITHMS, fleet_plan, pictures, rows_of, tiny_config, write_picture_folder
 from skyfed.config import Config
 from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
+from skyfed.report import draw
 from skyfed.report.courses import read_curves
-from skyfed.robust import pack, unpack
 from skyfed.runs import RunFolder
 from skyfed.runs import recorder as recorder_module
-from skyfed.runs.checkpoint import last_checkpoint, pack_model, save_checkpoint, unpack_model
+from skyfed.runs.checkpoint import Saved, last_checkpoint, pack_model, save_checkpoint, save_memory, unpack_model
 from skyfed.runs.columns import ROUNDS as ROUND_COLUMNS
+from skyfed.runs.columns import named
 from skyfed.runs.seeds import claim_seeds
 from skyfed.runs.store import Row, read_parquet, write_parquet
+from waiting import LONG, wait_until
 
 COMMAND = [sys.executable, "-m", "skyfed"]
 ROUNDS = 5
 SETTINGS = (
     "vehicles=2", f"rounds={ROUNDS}", "eval_every=2", "workers=1", "field.classes=4", "flight.method=greedy",
-    "model.name=learning_cases:Gated", "sensing.initial=24", "sensing.n_max=12", "sensing.initial_test=12",
+    "model.name=run_cases:Gated", "sensing.initial=24", "sensing.n_max=12", "sensing.initial_test=12",
     "sensing.n_max_test=8", "train.batch_size=8", "train.kappa=2", "data.size=8",
 )  # fmt: skip
 TIMES = {"seconds", "measured_seconds", "measured_cpu_seconds"}
@@ -50,7 +53,7 @@ def table(path: Path) -> list[Row]:
 def same_run(one: Path, other: Path, algorithms: tuple[str, ...] = ALGORITHMS) -> bool:
     """Compare models bit by bit and tables but for times; says what differs."""
     for name in algorithms:
-        for file in ("rounds.parquet", "uplink.parquet"):
+        for file in ("rounds.parquet", "uplink.parquet", "vehicles.parquet"):
             assert table(one / name / file) == table(other / name / file), f"{name}/{file}"
         models = [folder / name / "model.safetensors" for folder in (one, other)]
         for a, b in zip(unpack_model(models[0])[:2], unpack_model(models[1])[:2], strict=True):
@@ -87,7 +90,7 @@ class Stage:
         }  # fmt: skip
 
     def call(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, capture_output=True, text=True, timeout=240, env=self.environment())
+        return subprocess.run(command, capture_output=True, text=True, timeout=LONG, env=self.environment())
 
     def run(self, out: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
         return self.call(self.arguments(out, *overrides))
@@ -99,6 +102,8 @@ class Stage:
     def held(self, out: Path, algorithm: str, rows: int, *overrides: str) -> Iterator["Held"]:
         """A run that has finished `rows` rounds of an algorithm and waits in the next one."""
         hold, lines = out.parent / f"{out.name}.hold", out / algorithm / "rounds.jsonl"
+        waits = Path(f"{hold}.waits")
+        waits.unlink(missing_ok=True)
         hold.touch()
         variables = {"SKYFED_TEST_HOLD": hold, "SKYFED_TEST_TABLE": lines, "SKYFED_TEST_ROWS": rows}
         with subprocess.Popen(
@@ -109,12 +114,8 @@ class Stage:
             env=self.environment(**variables),
         ) as process:
             try:
-                end = time.monotonic() + 150
-                while not (lines.exists() and lines.read_bytes().count(b"\n") >= rows):
-                    assert process.poll() is None, process.communicate()
-                    assert time.monotonic() < end
-                    time.sleep(0.02)
-                time.sleep(0.3)  # the checkpoint follows the row; the next round then waits at the gate
+                assert wait_until(lambda: waits.exists() or process.poll() is not None)
+                assert process.poll() is None, process.communicate()
                 yield Held(process, hold)
             finally:
                 hold.unlink(missing_ok=True)
@@ -132,7 +133,7 @@ class Held:
         self.process.send_signal(number)
         time.sleep(0.1)
         self._hold.unlink()
-        _, said = self.process.communicate(timeout=60)
+        _, said = self.process.communicate(timeout=LONG)
         return self.process.returncode, said
 
 
@@ -227,7 +228,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bits(stage, whole, tmp_path):
     out = tmp_path / "run"
     with stage.held(out, "afl", 2, "workers=2") as held:
         held.process.kill()
-        held.process.communicate(timeout=60)
+        held.process.communicate(timeout=LONG)
     assert not (out / "afl" / "model.safetensors").exists()
     again = stage.run(out)  # the same command once more is as good as resume
     assert again.returncode == 0, again.stderr
@@ -295,7 +296,7 @@ def test_what_a_kill_left_of_a_common_page_does_not_keep_the_seeds_from_going_on
     assert [path.name for path in tmp_path.iterdir()] == ["seed-0"]
 
 
-@pytest.mark.parametrize("module", ["skyfed.runs.pictures", "skyfed.drivers.execute", "skyfed.runs.flights"])
+@pytest.mark.parametrize("module", ["skyfed.runs.data", "skyfed.drivers.execute", "skyfed.runs.flights"])
 def test_a_signal_while_a_run_is_prepared_says_how_to_go_on(stage, stopped, tmp_path, module):
     """Importing and loading take seconds; a signal there stops at once."""
     folder = stopped.copy(tmp_path / "run")
@@ -365,6 +366,14 @@ def test_the_tables_have_the_columns_of_the_contract(whole):
         )
 
 
+def test_the_digests_are_of_the_model_and_of_every_upload(whole):
+    rounds = read_parquet(whole / "2ceoafl" / "rounds.parquet")
+    weights, buffers, _ = unpack_model(whole / "2ceoafl" / "model.safetensors")
+    assert rounds[-1]["model_digest"] == xxhash.xxh3_64(weights.tobytes() + buffers.tobytes()).hexdigest()
+    uploads = [row["digest"] for row in read_parquet(whole / "2ceoafl" / "uplink.parquet")]
+    assert len(set(uploads)) == len(uploads) > 0
+
+
 def test_algorithms_share_their_data_and_ratios(whole):
     """They differ only in what they do."""
     sizes = {
@@ -405,7 +414,7 @@ class Watcher:
         self.lines.append(line)
 
 
-KNOWN = pictures()
+KNOWN = pictures().task()
 
 
 def go(place: Path, config: Config, *stop: object) -> Watcher:
@@ -464,7 +473,7 @@ def test_what_a_finished_run_lost_is_made_again(unbroken, tmp_path, name, keep):
     ("name", "rows", "wrong"),
     [
         ("uplink", [{"round": 0}], "column 'vehicle' is missing"),
-        ("rounds", [dict.fromkeys(ROUND_COLUMNS, "x")], "column 'round' holds string, not int64"),
+        ("rounds", [dict.fromkeys(named(ROUND_COLUMNS), "x")], "column 'round' holds string, not int64"),
     ],
     ids=["missing", "of another kind"],
 )
@@ -474,7 +483,7 @@ def test_another_table_under_a_table_s_name_is_refused_and_made_again(unbroken, 
     file = place / "2ceoafl" / f"{name}.parquet"
     write_parquet(file, rows)
     with pytest.raises(BadInputError, match=f"{file}: not a table of {name}: {wrong}"):
-        read_curves([place], ["2ceoafl"])
+        read_curves([place], rows_of("2ceoafl"))
     go(place, small())
     assert same_run(unbroken, place, ONE)
 
@@ -485,10 +494,10 @@ def test_a_table_with_holes_or_a_column_twice_is_refused(unbroken):
     place = whole.column_names.index("wire_bytes")
     pq.write_table(whole.set_column(place, "wire_bytes", pa.nulls(len(whole), pa.int64())), file)
     with pytest.raises(BadInputError, match="column 'wire_bytes' has no value in some rows"):
-        read_curves([unbroken], ["2ceoafl"])
+        read_curves([unbroken], rows_of("2ceoafl"))
     pq.write_table(whole.append_column("wire_bytes", whole.column(place)), file)
     with pytest.raises(BadInputError, match="column 'wire_bytes' is there twice"):
-        read_curves([unbroken], ["2ceoafl"])
+        read_curves([unbroken], rows_of("2ceoafl"))
 
 
 @pytest.mark.parametrize("line", ['{"round": 0}', "[1]", '{"round": "x"}', "[" * 100_000])
@@ -501,7 +510,7 @@ def test_a_line_of_something_else_counts_as_missing_when_a_run_goes_on(broken, u
 
 
 def test_a_run_does_not_go_on_with_other_pictures(broken, unbroken, monkeypatch):
-    monkeypatch.setattr(sys.modules[__name__], "KNOWN", pictures(seed=1))
+    monkeypatch.setattr(sys.modules[__name__], "KNOWN", pictures(seed=1).task())
     with pytest.raises(BadInputError, match="not the pictures that it began with; allowed: the same pictures, or a"):
         go(broken, small())
     monkeypatch.undo()
@@ -542,11 +551,42 @@ def test_what_the_station_remembers_of_its_vehicles_survives(tmp_path):
     go(tmp_path / "run", config)
     assert same_run(tmp_path / "run", tmp_path / "whole", ONE)
     whole, again = (
-        unpack_model(place / "2ceoafl" / "checkpoints" / "round-00006.safetensors")[2]["agreement"]
+        load_file(place / "2ceoafl" / "checkpoints" / "round-00006.safetensors")["state/agreement"]
         for place in (tmp_path / "whole", tmp_path / "run")
     )
-    assert whole == again
-    assert np.abs(unpack(whole, config.vehicles)[0]).max() > 0
+    assert whole.tobytes() == again.tobytes()
+    assert np.abs(whole[0]).max() > 0
+
+
+REMEMBERS = """
+import numpy as np
+from skyfed.algorithms.base import Algorithm
+
+
+class Remembers(Algorithm):
+    def local(self, kit, received, memory):
+        trained = kit.descend(received)
+        before = memory.get("kept", np.zeros(len(trained.values), np.float32))
+        kept = (0.5 * before + trained.values).astype(np.float32)
+        return {"update": kit.vector(kept, trained.buffers)}, {"kept": kept}
+"""
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_what_vehicles_remember_survives(tmp_path, every):
+    (tmp_path / "mine.py").write_text(REMEMBERS)
+    own = (f'algorithms=["{tmp_path}/mine.py:Remembers"]', f"checkpoint_every={every}", "faults.absent=[[0,1],[2,3]]")
+    config = small(*own)
+    go(tmp_path / "whole", config)
+    for after in (0, 3, 4):
+        go(tmp_path / "run", config, "Remembers", after)
+    go(tmp_path / "run", config)
+    assert same_run(tmp_path / "run", tmp_path / "whole", ("Remembers",))
+    kept = sorted(path.name for path in (tmp_path / "run" / "Remembers" / "checkpoints").glob("memory-*"))
+    assert kept == sorted(
+        path.name for path in (tmp_path / "whole" / "Remembers" / "checkpoints").glob("memory-*")
+    )  # fmt: skip
+    assert kept
 
 
 def test_fewer_checkpoints_cost_rounds_but_not_bits(unbroken, tmp_path):
@@ -675,54 +715,109 @@ def test_pools_that_run_dry_are_reported_for_training_and_for_testing(tmp_path):
 # checkpoints alone
 
 WEIGHTS, BUFFERS = np.arange(6, dtype=np.float32), np.arange(2, dtype=np.float32)
+STATE = {"weights": WEIGHTS, "buffers": BUFFERS}
+WORLD = {"battery": np.arange(2, dtype=np.float64)}
 
 
-def test_checkpoints_are_ordered_by_round_beyond_five_digits(tmp_path):
-    for t in (99_998, 99_999, 100_000, 100_001):
-        save_checkpoint(tmp_path, t, WEIGHTS + t, BUFFERS, "run", "afl")
-    assert len(list(tmp_path.iterdir())) == 3
-    found = last_checkpoint(tmp_path, "run", "afl", (6, 2))
-    assert found[0] == 100_001
+def keep(place: Path, t: int, state: dict[str, np.ndarray] = STATE, kept: dict[int, int] | None = None) -> Path:
+    save_checkpoint(place, t, state, WORLD, "run", "afl", kept or {})
+    return place / f"round-{t:05d}.safetensors"
 
 
-def test_no_byte_of_a_checkpoint_can_change_unnoticed(tmp_path):
-    save_checkpoint(tmp_path, 3, WEIGHTS, BUFFERS, "run", "afl")
-    path = tmp_path / "round-00003.safetensors"
-    data = path.read_bytes()
-    unnoticed = []
+def last(
+    place: Path, run: str = "run", label: str = "afl", start: dict[str, np.ndarray] = STATE, whole: int = 6
+) -> Saved:
+    return last_checkpoint(place, run, label, start, lambda weights: weights, whole, vehicles=2)
+
+
+def unnoticed(path: Path, read: Callable[[], tuple[dict[str, np.ndarray], int]]) -> list[tuple[int, int]]:
+    """Change every byte of a checkpoint to some others; returns where it was read as something else."""
+    data, (good, when) = path.read_bytes(), read()
+    found = []
     for at in range(len(data)):
         for value in {data[at] ^ 1, data[at] ^ 0x80, ord("I"), ord("U"), 0x20} - {data[at]}:
             path.write_bytes(data[:at] + bytes([value]) + data[at + 1 :])
             try:
-                weights, buffers, about = unpack_model(path)
+                arrays, told = read()
             except BadInputError:
                 continue
-            same = weights.dtype == buffers.dtype == np.float32 and weights.shape == (6,) and buffers.shape == (2,)
-            if not same or weights.tobytes() + buffers.tobytes() != WEIGHTS.tobytes() + BUFFERS.tobytes():
-                unnoticed.append((at, value))
-            assert about["round"] == "3"
-    assert not unnoticed
+            if told == -1:  # taken for damaged
+                continue
+            same = arrays.keys() == good.keys() and told == when
+            if not same or any(
+                arrays[name].dtype != array.dtype or arrays[name].shape != array.shape
+                or arrays[name].tobytes() != array.tobytes()
+                for name, array in good.items()
+            ):  # fmt: skip
+                found.append((at, value))
+    path.write_bytes(data)
+    return found
 
 
-@pytest.mark.parametrize("agreement", ["AAAA", "!", "", pack(np.zeros((2, 3, 3))), pack(np.full((2, 2, 2), np.nan))])
+def test_checkpoints_are_ordered_by_round_beyond_five_digits(tmp_path):
+    for t in (99_998, 99_999, 100_000, 100_001):
+        keep(tmp_path, t, {"weights": WEIGHTS + t, "buffers": BUFFERS})
+    assert len(list(tmp_path.iterdir())) == 3
+    found = last(tmp_path)
+    assert found.round == 100_001
+    assert found.state["weights"].tobytes() == (WEIGHTS + 100_001).tobytes()
+
+
+def test_no_byte_of_a_checkpoint_can_change_unnoticed(tmp_path):
+    path = keep(tmp_path, 3, {**STATE, "agreement": np.arange(8.0).reshape(2, 2, 2)})
+
+    def read() -> tuple[dict[str, np.ndarray], int]:
+        found = last(tmp_path)
+        assert found.world is not None or found.round == -1
+        return {**found.state, **{f"world {name}": array for name, array in (found.world or {}).items()}}, found.round
+
+    assert read()[1] == 3
+    assert not unnoticed(path, read)
+
+
+def test_no_byte_of_a_saved_model_can_change_unnoticed(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(pack_model(WEIGHTS, BUFFERS, {"round": "3", "run": "run", "algorithm": "afl"}))
+
+    def read() -> tuple[dict[str, np.ndarray], int]:
+        weights, buffers, about = unpack_model(path)
+        return {"weights": weights, "buffers": buffers}, int(about["round"])
+
+    assert not unnoticed(path, read)
+
+
+def first_version(place: Path, t: int, **more: str) -> Path:
+    """Write a checkpoint as version 0.1.0 did: a model alone, the agreement in its description."""
+    path = place / f"round-{t:05d}.safetensors"
+    path.write_bytes(pack_model(WEIGHTS, BUFFERS, {"round": str(t), "run": "run", "algorithm": "afl", **more}))
+    return path
+
+
+def packed(agreement: np.ndarray) -> str:
+    return base64.b64encode(agreement.tobytes()).decode()
+
+
+@pytest.mark.parametrize(
+    "agreement", ["AAAA", "!", "", packed(np.zeros((2, 3, 3))), packed(np.full((2, 2, 2), np.nan))]
+)
 def test_an_agreement_that_is_none_of_these_vehicles_makes_it_go_back_one(tmp_path, agreement):
     """Whole by its hash, yet of no use: a line and the checkpoint before, no traceback."""
     good = np.arange(8.0).reshape(2, 2, 2)
-    save_checkpoint(tmp_path, 2, WEIGHTS, BUFFERS, "run", "afl", good)
-    about = {"round": "3", "run": "run", "algorithm": "afl", "agreement": agreement}
-    (tmp_path / "round-00003.safetensors").write_bytes(pack_model(WEIGHTS, BUFFERS, about))
-    found = last_checkpoint(tmp_path, "run", "afl", (6, 2), vehicles=2)
-    assert found[0] == 2
-    assert found[3] == [f"{tmp_path}/round-00003.safetensors: its agreement is not one of 2 vehicles"]
-    assert found[4].tobytes() == good.tobytes()
+    first_version(tmp_path, 2, agreement=packed(good))
+    first_version(tmp_path, 3, agreement=agreement)
+    found = last(tmp_path)
+    assert found.round == 2
+    assert found.complaints == [f"{tmp_path}/round-00003.safetensors: its agreement is not one of 2 vehicles"]
+    assert found.state["agreement"].tobytes() == good.tobytes()
+    assert found.world is None
 
 
 def test_a_changed_letter_of_an_agreement_is_noticed(tmp_path):
-    save_checkpoint(tmp_path, 3, WEIGHTS, BUFFERS, "run", "afl", np.ones((2, 2, 2)))
-    path = tmp_path / "round-00003.safetensors"
+    said = packed(np.ones((2, 2, 2)))
+    path = first_version(tmp_path, 3, agreement=said)
     data = path.read_bytes()
-    start = data.index(pack(np.ones((2, 2, 2))).encode())
-    for at in range(start, start + len(pack(np.ones((2, 2, 2))))):
+    start = data.index(said.encode())
+    for at in range(start, start + len(said)):
         path.write_bytes(data[:at] + (b"B" if data[at : at + 1] != b"B" else b"C") + data[at + 1 :])
         with pytest.raises(BadInputError, match="its hash differs"):
             unpack_model(path)
@@ -731,18 +826,82 @@ def test_a_changed_letter_of_an_agreement_is_noticed(tmp_path):
 @pytest.mark.parametrize("about", ["[]", "5", "null", "[" * 100_000], ids=["list", "number", "null", "deep"])
 def test_a_checkpoint_whose_description_is_no_table_is_no_checkpoint(tmp_path, about):
     path = tmp_path / "round-00003.safetensors"
-    path.write_bytes(save({"weights": WEIGHTS, "buffers": BUFFERS}, {"about": about}))
+    path.write_bytes(save(STATE, {"about": about}))
     with pytest.raises(BadInputError, match="not a checkpoint"):
         unpack_model(path)
+    found = last(tmp_path)
+    assert found.round == -1
+    assert "not a checkpoint" in found.complaints[0]
 
 
-def test_a_checkpoint_of_another_algorithm_round_or_size_is_not_taken(tmp_path):
-    save_checkpoint(tmp_path, 3, WEIGHTS, BUFFERS, "run", "afl")
-    assert last_checkpoint(tmp_path, "run", "afl", (6, 2))[0] == 3
-    for run, algorithm, sizes in (("other", "afl", (6, 2)), ("run", "sgd", (6, 2)), ("run", "afl", (5, 2))):
-        found = last_checkpoint(tmp_path, run, algorithm, sizes)
-        assert found[0] == -1
-        assert len(found[3]) == 1
+@pytest.mark.parametrize("write", [keep, first_version], ids=["now", "0.1.0"])
+def test_a_checkpoint_of_another_algorithm_round_or_size_is_not_taken(tmp_path, write):
+    write(tmp_path, 3)
+    assert last(tmp_path).round == 3
+    smaller = {"weights": WEIGHTS[:5], "buffers": BUFFERS}
+    for found in (last(tmp_path, run="other"), last(tmp_path, label="sgd"), last(tmp_path, start=smaller, whole=5)):
+        assert found.round == -1
+        assert len(found.complaints) == 1
     shutil.copy(tmp_path / "round-00003.safetensors", tmp_path / "round-00004.safetensors")
-    assert last_checkpoint(tmp_path, "run", "afl", (6, 2))[0] == 3
-    assert last_checkpoint(tmp_path / "nowhere", "run", "afl", (6, 2)) is None
+    assert last(tmp_path).round == 3
+    nothing = last(tmp_path / "nowhere")
+    assert (nothing.round, nothing.state, nothing.complaints) == (-1, {}, [])
+
+
+def test_a_state_without_an_array_that_it_starts_with_is_not_taken(tmp_path):
+    keep(tmp_path, 3)
+    assert last(tmp_path, start={**STATE, "control": WEIGHTS}).round == -1
+
+
+# memories: files of their own, named by the checkpoints that they belong to
+
+
+def remember(place: Path, vehicle: int, t: int, value: float) -> None:
+    save_memory(place, vehicle, t, {"h": np.full(3, value)}, "run", "afl")
+
+
+def memories(place: Path) -> list[str]:
+    return sorted(path.name for path in place.glob("memory-*"))
+
+
+def test_a_memory_comes_back_as_it_was_after_the_round(tmp_path):
+    remember(tmp_path, 0, 1, 0.5)
+    keep(tmp_path, 1, kept={0: 1})
+    remember(tmp_path, 1, 2, 0.75)
+    keep(tmp_path, 2, kept={0: 1, 1: 2})
+    found = last(tmp_path)
+    assert found.kept == {0: 1, 1: 2}
+    assert {u: memory["h"].tolist() for u, memory in found.memories.items()} == {0: [0.5] * 3, 1: [0.75] * 3}
+
+
+def test_memories_that_no_checkpoint_names_are_removed(tmp_path):
+    for t in range(5):
+        remember(tmp_path, 0, t, float(t))
+        if t == 0:
+            remember(tmp_path, 1, t, 7.0)  # does not change again
+        keep(tmp_path, t, kept={0: t, 1: 0})
+    newest = [f"memory-00000-0000{t}.safetensors" for t in (2, 3, 4)]
+    assert memories(tmp_path) == [*newest, "memory-00001-00000.safetensors"]
+
+
+@pytest.mark.parametrize("how", ["flip", "gone", "of another vehicle", "of another run"])
+def test_a_memory_that_is_damaged_makes_it_go_back_one(tmp_path, how):
+    for t in (1, 2):
+        remember(tmp_path, 0, t, float(t))
+        keep(tmp_path, t, kept={0: t})
+    path = tmp_path / "memory-00000-00002.safetensors"
+    if how == "flip":
+        damage(path)
+    elif how == "gone":
+        path.unlink()
+    else:
+        other = tmp_path / "other"
+        other.mkdir()
+        vehicle, run = (1, "run") if how == "of another vehicle" else (0, "another")
+        save_memory(other, vehicle, 2, {"h": np.zeros(3)}, run, "afl")
+        shutil.copy(next(other.glob("memory-*")), path)
+    found = last(tmp_path)
+    assert found.round == 1
+    assert found.memories[0]["h"].tolist() == [1.0] * 3
+    assert len(found.complaints) == 1
+    assert str(path) in found.complaints[0]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skyfed.config import load_config
-from skyfed.mission import prepare_mission
 from skyfed.rng import stream
+from skyfed.world.mission import prepare_mission
 
 keys = st.tuples(
     st.integers(0, 2**63 - 1),

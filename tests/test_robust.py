@@ -3,10 +3,21 @@
 import numpy as np
 import pytest
 
-from learning_cases import common, raw_update
-from skyfed.records import Floats
-from skyfed.robust import Opinion, against, combine, factors, no_agreement, noted, pack, unpack
-from skyfed.server import Aggregate
+from learning_cases import common, message_of, raw_update
+from skyfed.blocks.aggregate import AGREEMENT, Aggregate, ServerSettings, aggregate, moved
+from skyfed.blocks.robust import Opinion, against, combine, factors, no_agreement, noted
+from skyfed.records import Arrays, Floats, Update
+from skyfed.runs.checkpoint import last_checkpoint, save_checkpoint
+from skyfed.wire import Message
+
+
+def messages(uploads: list[Update], weights: list[float] | None = None) -> list[Message]:
+    known = common(uploads[0].size, len(uploads[0].buffers))
+    return [message_of(u, known, w) for u, w in zip(uploads, weights or [1.0] * len(uploads), strict=True)]
+
+
+def gathered(how: str, sent: list[Message], state: Arrays | None = None, **more: float) -> Aggregate:
+    return aggregate(sent, ServerSettings(aggregate=how, **more), 5, state or {})
 
 
 def opinion(
@@ -126,29 +137,29 @@ def test_signs_are_counted_exactly_so_that_threads_do_not_matter():
     assert np.array_equal(found[0, 1:], counts[0, 1:] / (200_000**0.5 * 200_000**0.5))
 
 
-def test_agreement_survives_a_checkpoint_bit_by_bit():
+def test_agreement_survives_a_checkpoint_bit_by_bit(tmp_path):
     agreement: Floats = np.random.default_rng(0).normal(size=(2, 5, 5))
-    assert unpack(pack(agreement), 5).tobytes() == agreement.tobytes()
-    with pytest.raises(ValueError, match="cannot reshape"):
-        unpack(pack(agreement), 4)
+    model = {"weights": np.ones(3, np.float32), "buffers": np.zeros(1, np.float32)}
+    save_checkpoint(tmp_path, 7, {**model, AGREEMENT: agreement}, {}, "run", "afl", {})
+    found = last_checkpoint(tmp_path, "run", "afl", model, lambda whole: whole, 3, 3)
+    assert found.round == 7
+    assert found.state[AGREEMENT].tobytes() == agreement.tobytes()
+    assert found.state[AGREEMENT].shape == agreement.shape
 
 
 def test_the_server_turns_an_attacker_round():
     """With the agreement of earlier rounds the step is that of honest vehicles."""
-    rng, agreement = np.random.default_rng(0), no_agreement(5)
+    rng, state = np.random.default_rng(0), {}
     for _ in range(30):
         way = rng.normal(size=4000)
         honest = [0.3 * way + rng.normal(size=4000) for _ in range(5)]
-        server = Aggregate(common(4000), how="consensus", agreement=agreement)
-        for u, values in enumerate([-honest[0], *honest[1:]]):
-            server.add(raw_update(values, vehicle=u), 1.0)
-        weights, _ = server.step(np.zeros(4000, np.float32), 1.0)
-        agreement = server.agreement
-    assert server.turned == [0]
-    clean = Aggregate(common(4000))
-    for u, values in enumerate(honest):
-        clean.add(raw_update(values, vehicle=u), 1.0)
-    assert np.array_equal(weights, clean.step(np.zeros(4000, np.float32), 1.0)[0])
+        sent = messages([raw_update(d, vehicle=u) for u, d in enumerate([-honest[0], *honest[1:]])])
+        found = gathered("consensus", sent, state)
+        state = found.memory
+    assert [message.notes["turned"] for message in sent] == [True, False, False, False, False]
+    clean = gathered("mean", messages([raw_update(d, vehicle=u) for u, d in enumerate(honest)]))
+    start = np.zeros(4000, np.float32)
+    assert np.array_equal(moved(start, found.times(1.0)), moved(start, clean.times(1.0)))
 
 
 def test_where_nobody_attacks_consensus_is_the_mean_to_the_bit():
@@ -156,19 +167,15 @@ def test_where_nobody_attacks_consensus_is_the_mean_to_the_bit():
     masks = [None, rng.random(500) < 0.7, rng.random(500) < 0.4]
     uploads = [(rng.normal(size=500 if mask is None else mask.sum()), mask) for mask in masks]
     for how in ("mean", "consensus"):
-        server = Aggregate(common(500, 2), how=how, agreement=no_agreement(3))
-        for u, (values, mask) in enumerate(uploads):
-            server.add(raw_update(values, mask, [u, 0.3], vehicle=u), 1.0 + u)
-        steps.append(np.concatenate(server.step(np.ones(500, np.float32), 0.1)))
+        updates = [raw_update(values, mask, [u, 0.3], vehicle=u) for u, (values, mask) in enumerate(uploads)]
+        found = gathered(how, messages(updates, [1.0, 2.0, 3.0]), {AGREEMENT: no_agreement(5)})
+        steps.append(np.concatenate([moved(np.ones(500, np.float32), found.times(0.1)), found.buffers]))
     assert np.array_equal(*steps)
 
 
 @pytest.mark.parametrize("how", ["clip", "consensus", "trimmed", "median"])
 def test_the_server_steps_by_it(how):
-    server = Aggregate(common(3, 1), how=how, trim=0.25)
-    sent = np.array([1.0, 2.0, 3.0])
-    for _ in range(4):
-        server.add(raw_update(sent, None, [2.0]), 1.0)
-    weights, buffers = server.step(np.zeros(3, np.float32), 0.5)
-    assert weights.tolist() == [-0.5, -1.0, -1.5]
-    assert buffers.tolist() == [2.0]
+    sent = messages([raw_update(np.array([1.0, 2.0, 3.0]), None, [2.0], vehicle=u) for u in range(4)])
+    found = gathered(how, sent, trim=0.25)
+    assert moved(np.zeros(3, np.float32), found.times(0.5)).tolist() == [-0.5, -1.0, -1.5]
+    assert found.buffers.tolist() == [2.0]

@@ -13,6 +13,7 @@ from skyfed.flight.problem import Options, Problem, window_spans
 from skyfed.flight.verify import verify
 from skyfed.records import IDLE
 from skyfed.rng import stream
+from waiting import LONG
 
 pyscipopt = pytest.importorskip("pyscipopt")
 
@@ -26,7 +27,7 @@ def make_problem(rounds: int = 4, classes: int = 2, imax: int = 1, **changes: An
     return Problem(imax=np.full((classes, windows), imax), **given)
 
 
-def solve(problem: Problem, seconds: float = 60.0) -> Any:
+def solve(problem: Problem, seconds: float = LONG) -> Any:
     return scip.solve(problem, Options(seconds=seconds))
 
 

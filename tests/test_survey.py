@@ -303,7 +303,9 @@ def test_a_folder_instead_of_a_file_is_refused(tmp_path, name):
 
 
 @given(st.binary(max_size=200) | st.text('0123456789,.-\n\r"classxyroundpi ', max_size=200).map(str.encode))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 def test_whatever_a_file_holds_only_bad_input_is_raised(tmp_path, data):
     for name in ("any.csv", "any.npz"):
         with contextlib.suppress(BadInputError):
@@ -311,7 +313,9 @@ def test_whatever_a_file_holds_only_bad_input_is_raised(tmp_path, data):
 
 
 @given(st.integers(0, 400), st.integers(1, 255))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 def test_whichever_byte_of_an_archive_is_damaged_only_bad_input_is_raised(tmp_path, at, change):
     data = bytearray(good_npz())
     data[at % len(data)] ^= change

@@ -17,6 +17,7 @@ from skyfed.errors import BadInputError, SkyfedError
 from skyfed.runs.folder import in_use
 from skyfed.runs.store import read_parquet
 from skyfed.runs.sweep import read_sweep, settle
+from waiting import LONG, wait_until
 
 TINY = """
 base = "smoke"
@@ -186,9 +187,7 @@ def begun(folder: Path, place: Path, heard: Any = signal.default_int_handler) ->
         preexec_fn=lambda: signal.signal(signal.SIGINT, heard),
     )
     rounds = place / "base" / "seed-0" / "afl" / "rounds.jsonl"
-    deadline = time.monotonic() + 120
-    while not (rounds.exists() and rounds.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: (rounds.exists() and rounds.stat().st_size > 0) or process.poll() is not None)
     return process, rounds
 
 
@@ -198,7 +197,7 @@ def test_a_signal_keeps_rounds_and_says_how_to_go_on(tmp_path, number):
     place = tmp_path / "it's out"
     process, rounds = begun(tmp_path, place, signal.default_int_handler if number == signal.SIGINT else signal.SIG_IGN)
     os.kill(process.pid, number)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=LONG)
     assert process.returncode == 128 + number
     said = [line for line in errors.splitlines() if "go on with: " in line]
     assert len(said) == 1
@@ -215,9 +214,6 @@ def test_the_runs_of_a_killed_sweep_end_with_it_and_free_their_folders(tmp_path)
     run = rounds.parents[1]
     assert in_use(run)
     process.kill()
-    process.communicate(timeout=60)
-    deadline = time.monotonic() + 30
-    while in_use(run) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not in_use(run)
+    process.communicate(timeout=LONG)
+    assert wait_until(lambda: not in_use(run))
     assert 0 < len(rounds.read_text().splitlines()) < 400

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from page_cases import FIVE, settings, write_run
+from run_cases import rows_of
 from skyfed.report import score, tables
 from skyfed.report.score import ModelScore
 from skyfed.report.tables import print_resources, print_seeds, print_summary, print_sweep, show
@@ -24,9 +25,9 @@ def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 
 def test_no_word_and_no_number_is_cut(run: Path, width: int, capsys: pytest.CaptureFixture[str]) -> None:
-    print_summary(run, list(FIVE), "a run")
-    print_resources(run, list(FIVE), "its cost")
-    print_seeds([run, run], list(FIVE), "seeds")
+    print_summary(run, rows_of(*FIVE), "a run")
+    print_resources(run, rows_of(*FIVE), "its cost")
+    print_seeds([run, run], rows_of(*FIVE), "seeds")
     row = {"algorithm": "2ceoafl", "rounds": 6, "accuracy": 0.5, "accuracy_full": 0.5, "mean_accuracy": 0.4}
     more = {"uplink_bytes": 12_000_000, "measured_seconds": 1234.5}
     print_sweep([{"variant": "delta=0.5", "seed": seed, **row, **more} for seed in (0, 1)], "a sweep")

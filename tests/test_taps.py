@@ -17,6 +17,7 @@ from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings
 from skyfed.learning.shapes import conv_inputs, dense_multiplications, multiplications
 from skyfed.learning.taps import TapConv2d, TapPlan, plan_taps, use_taps
+from skyfed.tasks.task import cross_entropy
 
 WIDE = torch.float64
 
@@ -82,7 +83,7 @@ class Little(nn.Module):
 def compare(module: nn.Module, side: int, batch: int, last: bool) -> None:
     """Forward, the input's gradient and all weights' gradients, with taps and without."""
     plain = copy.deepcopy(module).to(WIDE)
-    model = FlatModel(module, WIDE, side=side, wide=last)
+    model = FlatModel(module, WIDE, inputs=(3, side, side), wide=last)
     assert "layer" in tapped(module)
     found = []
     for each in (plain, module):
@@ -138,7 +139,7 @@ def test_oblong_maps_and_kernels_too(height, width, arguments, last):
 def test_a_first_layer_whose_input_needs_no_gradient():
     module = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(20, 4))
     plain = copy.deepcopy(module).to(WIDE)
-    model = FlatModel(module, WIDE, side=2)
+    model = FlatModel(module, WIDE, inputs=(3, 2, 2))
     assert tapped(module) == ["0"]
     for each in (plain, module):
         functional.cross_entropy(each(images(3, 2)), labels(3)).backward()
@@ -149,7 +150,7 @@ def test_a_first_layer_whose_input_needs_no_gradient():
 @pytest.mark.usefixtures("anywhere")
 def test_the_memory_format_that_comes_in_goes_out(last):
     module = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1))
-    FlatModel(module, WIDE, side=3, wide=last)
+    FlatModel(module, WIDE, inputs=(3, 3, 3), wide=last)
     y = module(images(2, 3, last=last))
     assert y.is_contiguous(memory_format=torch.channels_last) == last
     assert y.is_contiguous() != last
@@ -159,7 +160,7 @@ def test_the_memory_format_that_comes_in_goes_out(last):
 def test_single_precision_is_as_good_as_the_library_s():
     module = Little(nn.Conv2d(16, 16, 3, 2, 1), 2, 2)
     exact, plain = copy.deepcopy(module).double(), copy.deepcopy(module)
-    model = FlatModel(module, side=5)
+    model = FlatModel(module, inputs=(3, 5, 5))
     for each, x in ((exact, images(6, 5)), (plain, images(6, 5).float()), (module, images(6, 5).float())):
         each.train()(x).square().sum().backward()
     truth = plain_gradient(exact)
@@ -319,7 +320,7 @@ LEFT_ALONE = {
 def test_layers_that_taps_do_not_suit_are_left_alone(build):
     module = build()
     plain = copy.deepcopy(module).to(WIDE)
-    model = FlatModel(module, WIDE, side=8)
+    model = FlatModel(module, WIDE, inputs=(3, 8, 8))
     assert tapped(module) == []
     for each in (plain, module):
         each(images(2, 8)).square().sum().backward()
@@ -329,11 +330,11 @@ def test_layers_that_taps_do_not_suit_are_left_alone(build):
 
 
 def test_taps_are_used_for_large_layers_on_small_maps():
-    module = build_model(ModelSettings(), 10, 32, 0)
-    FlatModel(module, side=32)
+    module = build_model(ModelSettings(), 10, (3, 32, 32), 0)
+    FlatModel(module, inputs=(3, 32, 32))
     assert tapped(module) == ["8.conv2", "9.conv1", "9.conv2", "10.conv1", "10.conv2", "11.conv1", "11.conv2"]
-    other = build_model(ModelSettings(stem="cifar", width=4), 10, 32, 0)
-    FlatModel(other, side=32)
+    other = build_model(ModelSettings(stem="cifar", width=4), 10, (3, 32, 32), 0)
+    FlatModel(other, inputs=(3, 32, 32))
     assert tapped(other) == []
     FlatModel(module)  # nothing is known of the pictures
     assert tapped(module) == []
@@ -341,7 +342,7 @@ def test_taps_are_used_for_large_layers_on_small_maps():
 
 def test_taps_are_taken_back_before_they_are_planned_anew():
     module = on_small_map(nn.Conv2d(64, 64, 3, padding=1))
-    seen = conv_inputs(module, 8)
+    seen = conv_inputs(module, (3, 8, 8))
     use_taps(module, seen)
     assert tapped(module) == ["2"]
     use_taps(module, seen)
@@ -368,7 +369,7 @@ class Pooling(nn.Module):
 def pooling() -> tuple[nn.Module, FlatModel, nn.Module]:
     module = Pooling()
     plain = copy.deepcopy(module).to(WIDE)
-    model = FlatModel(module, WIDE, side=8)
+    model = FlatModel(module, WIDE, inputs=(3, 8, 8))
     assert tapped(module) == ["layer"]
     return module, model, plain
 
@@ -403,9 +404,9 @@ def test_inputs_of_another_shape_after_planned_ones_have_their_own_gradient():
 
 
 def gradients(settings: ModelSettings, side: int, batch: int, wide: bool) -> tuple[list[str], Tensor, Tensor]:
-    module = build_model(settings, 4, side, 0)
+    module = build_model(settings, 4, (3, side, side), 0)
     plain = copy.deepcopy(module).to(WIDE)
-    model = FlatModel(module, WIDE, side=side, wide=wide)
+    model = FlatModel(module, WIDE, inputs=(3, side, side), wide=wide)
     for each in (plain, module):
         x = images(batch, side, last=wide)
         functional.cross_entropy(each.train()(x), labels(batch)).backward()
@@ -445,12 +446,12 @@ def reference_descent(module: nn.Module, batches: list[tuple[Tensor, Tensor]], r
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_several_steps_are_those_of_plain_sgd(wide):
-    module = build_model(ModelSettings(width=8), 4, 32, 0)
+    module = build_model(ModelSettings(width=8), 4, (3, 32, 32), 0)
     plain = copy.deepcopy(module).to(WIDE)
-    model = FlatModel(module, WIDE, side=32, wide=wide)
+    model = FlatModel(module, WIDE, inputs=(3, 32, 32), wide=wide)
     start = model.weights.clone()
     batches = [(images(8, 32, k, last=wide), labels(8)) for k in range(6)]
-    loss = descend(model, iter(batches), 0.01)
+    loss = descend(model, iter(batches), 0.01, cross_entropy)
     assert loss == pytest.approx(reference_descent(plain, batches, 0.01), rel=1e-8)
     assert len(tapped(module)) == 3
     moved, expected = plain_weights(module), plain_weights(plain)
@@ -459,15 +460,15 @@ def test_several_steps_are_those_of_plain_sgd(wide):
 
 
 def test_masked_entries_and_dead_ones_stay_as_they_are_in_a_step():
-    model = FlatModel(build_model(ModelSettings(width=8), 4, 32, 0), WIDE, side=32)
+    model = FlatModel(build_model(ModelSettings(width=8), 4, (3, 32, 32), 0), WIDE, inputs=(3, 32, 32))
     start, buffers, layout = model.weights.clone(), model.buffers.clone(), model.layout
     mask = torch.rand(layout.live_size, generator=torch.Generator().manual_seed(0), dtype=WIDE).round()
-    descend(model, iter([(images(8, 32, k), labels(8)) for k in range(3)]), 0.1, mask)
+    descend(model, iter([(images(8, 32, k), labels(8)) for k in range(3)]), 0.1, cross_entropy, mask)
     moved = (model.weights != start).numpy()
     assert not layout.of_live(moved)[mask == 0].any()
     assert layout.of_live(moved)[mask == 1].mean() > 0.9
     assert moved.sum() == layout.of_live(moved).sum()  # dead ones have not
-    model.load(start, buffers)
+    model.load(layout.of_live(start.numpy()), buffers.numpy())
     assert torch.equal(model.weights, start)
     assert torch.equal(model.buffers, buffers)
     model.mask(mask)
@@ -475,32 +476,34 @@ def test_masked_entries_and_dead_ones_stay_as_they_are_in_a_step():
 
 
 def test_what_is_loaded_twice_is_there_twice():
-    model = FlatModel(build_model(ModelSettings(width=8), 4, 32, 0), WIDE, side=32)
+    model = FlatModel(build_model(ModelSettings(width=8), 4, (3, 32, 32), 0), WIDE, inputs=(3, 32, 32))
     start, buffers = model.weights.clone(), model.buffers.clone()
     dead = torch.ones(model.layout.size, dtype=torch.bool)
     for run in model.layout.runs:
         dead[run] = False
     assert dead.any()
+    live = model.layout.of_live(start.numpy())
     for _ in range(3):
-        model.load(start, buffers)
+        model.load(live, buffers.numpy())
         assert torch.equal(model.weights, start)
         assert torch.equal(model.buffers, buffers)
-        assert np.array_equal(model.start, model.layout.of_live(start.numpy()))
-        descend(model, iter([(images(8, 32, 1), labels(8))]), 0.1)
+        assert np.array_equal(model.start, live)
+        descend(model, iter([(images(8, 32, 1), labels(8))]), 0.1, cross_entropy)
         assert not torch.equal(model.weights, start)
-    start[dead] += 1  # the same tensor with other entries, dead ones too
-    model.load(start, buffers)
-    assert torch.equal(model.weights, start)
-    model.load(other := start * 2, buffers)
-    assert torch.equal(model.weights, other)
+    live += 1  # the same array with other entries
+    model.load(live, buffers.numpy())
+    assert torch.equal(model.weights, torch.where(dead, start, start + 1))
+    model.load(2 * live, buffers.numpy())
+    assert torch.equal(model.weights, torch.where(dead, start, 2 * (start + 1)))
+    assert np.array_equal(model.live(), 2 * live)
 
 
 def test_two_runs_give_the_same_bits():
     found = []
     for _ in range(2):
-        model = FlatModel(build_model(ModelSettings(width=8), 4, 32, 0), side=32, wide=True)
+        model = FlatModel(build_model(ModelSettings(width=8), 4, (3, 32, 32), 0), inputs=(3, 32, 32), wide=True)
         batches = [(images(8, 32, k, last=True).float(), labels(8)) for k in range(4)]
-        descend(model, iter(batches), 0.05)
+        descend(model, iter(batches), 0.05, cross_entropy)
         found.append(model.weights.numpy().tobytes() + model.buffers.numpy().tobytes())
     assert found[0] == found[1]
 
@@ -510,8 +513,8 @@ def test_two_runs_give_the_same_bits():
 
 def test_gradients_do_not_leak_from_one_step_to_the_next():
     """Kernels of taps are written, all others are cleared and added to."""
-    module = build_model(ModelSettings(width=8), 4, 32, 0)
-    model = FlatModel(module, WIDE, side=32)
+    module = build_model(ModelSettings(width=8), 4, (3, 32, 32), 0)
+    model = FlatModel(module, WIDE, inputs=(3, 32, 32))
     found = {}
     for name, first in (("alone", None), ("after another", images(8, 32, 1))):
         model.gradient.zero_()
@@ -528,7 +531,7 @@ def test_gradients_do_not_leak_from_one_step_to_the_next():
 
 
 def test_dead_taps_have_a_gradient_of_zero():
-    model = FlatModel(build_model(ModelSettings(width=8), 4, 32, 0), WIDE, side=32)
+    model = FlatModel(build_model(ModelSettings(width=8), 4, (3, 32, 32), 0), WIDE, inputs=(3, 32, 32))
     for k in range(2):
         model.clear_gradient()
         backward(model.module, images(4, 32, k))
@@ -556,10 +559,10 @@ class Dropping(nn.Module):
 def test_a_branch_that_is_left_out_of_a_step_stays_as_it_is():
     module = Dropping(4, 8)
     plain = copy.deepcopy(module).to(WIDE)
-    model = FlatModel(module, WIDE, side=8, probe=True)
+    model = FlatModel(module, WIDE, inputs=(3, 8, 8), probe=True)
     batches = [(images(4, 8, k), labels(4)) for k in range(8)]
     torch.manual_seed(5)
-    descend(model, iter(batches), 0.1)
+    descend(model, iter(batches), 0.1, cross_entropy)
     torch.manual_seed(5)
     reference_descent(plain, batches, 0.1)
     assert near(plain_weights(module), plain_weights(plain), 1e-9)
@@ -569,8 +572,8 @@ def test_a_branch_that_is_left_out_of_a_step_stays_as_it_is():
 
 
 def test_deep_copies_compute_the_same_and_share_nothing():
-    module = build_model(ModelSettings(width=8), 4, 32, 0)
-    model = FlatModel(module, WIDE, side=32)
+    module = build_model(ModelSettings(width=8), 4, (3, 32, 32), 0)
+    model = FlatModel(module, WIDE, inputs=(3, 32, 32))
     twin = copy.deepcopy(module)
     assert tapped(twin) == tapped(module)
     y = backward(module, images(4, 32))
@@ -584,19 +587,19 @@ def test_deep_copies_compute_the_same_and_share_nothing():
 
 
 def test_a_flat_model_of_a_deep_copy_is_like_the_first():
-    module = build_model(ModelSettings(width=8), 4, 32, 0)
-    model = FlatModel(module, side=32)
+    module = build_model(ModelSettings(width=8), 4, (3, 32, 32), 0)
+    model = FlatModel(module, inputs=(3, 32, 32))
     twin = copy.deepcopy(module)
-    found = FlatModel(twin, side=32)
+    found = FlatModel(twin, inputs=(3, 32, 32))
     assert torch.equal(plain_weights(twin), plain_weights(module))
     assert found.layout.live == model.layout.live
     assert tapped(twin) == tapped(module)
 
 
 def test_a_deep_copy_can_be_trained_by_torch_s_own_optimiser():
-    module = build_model(ModelSettings(width=8), 4, 32, 0)
+    module = build_model(ModelSettings(width=8), 4, (3, 32, 32), 0)
     plain = copy.deepcopy(module).to(WIDE)
-    FlatModel(module, WIDE, side=32)
+    FlatModel(module, WIDE, inputs=(3, 32, 32))
     batches = [(images(8, 32, k), labels(8)) for k in range(3)]
     twin = copy.deepcopy(module)
     reference_descent(twin, batches, 0.01)
@@ -618,16 +621,17 @@ def test_a_deep_copy_adds_up_the_gradients_of_several_batches():
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_evaluation_gives_what_the_library_gives(wide):
-    module = build_model(ModelSettings(width=8), 4, 32, 0)
+    module = build_model(ModelSettings(width=8), 4, (3, 32, 32), 0)
     plain = copy.deepcopy(module).to(WIDE).eval()
-    model = FlatModel(module, WIDE, side=32, wide=wide)
+    model = FlatModel(module, WIDE, inputs=(3, 32, 32), wide=wide)
     assert tapped(module)
     module.eval()
     for count in (1, 7):
         with torch.inference_mode():
             assert near(module(images(count, 32, last=wide)), plain(images(count, 32, last=wide)), 1e-10)
     before = model.weights.clone()
-    assert np.isfinite(descend(model, iter([(images(4, 32, last=wide), labels(4))]), 0.01))  # training goes on
+    again = [(images(4, 32, last=wide), labels(4))]
+    assert np.isfinite(descend(model, iter(again), 0.01, cross_entropy))  # training goes on
     assert not torch.equal(model.weights, before)
 
 
@@ -650,10 +654,10 @@ def test_evaluation_leaves_the_gradient_alone():
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("side", [None, 32])
 def test_flattening_changes_no_value(wide, side):
-    module = build_model(ModelSettings(width=8), 4, 32, 0)
+    module = build_model(ModelSettings(width=8), 4, (3, 32, 32), 0)
     before = {key: value.clone() for key, value in module.state_dict().items()}
     values, shapes = plain_weights(module), [parameter.shape for parameter in module.parameters()]
-    model = FlatModel(module, side=side, wide=wide)
+    model = FlatModel(module, inputs=side and (3, side, side), wide=wide)
     after = module.state_dict()
     assert list(after) == list(before)
     assert all(torch.equal(after[key], before[key]) for key in before)
@@ -666,38 +670,38 @@ def test_flattening_changes_no_value(wide, side):
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_what_is_loaded_is_what_was_there(wide):
-    module = build_model(ModelSettings(width=8), 4, 32, 0)
-    model = FlatModel(module, WIDE, side=32, wide=wide)
+    module = build_model(ModelSettings(width=8), 4, (3, 32, 32), 0)
+    model = FlatModel(module, WIDE, inputs=(3, 32, 32), wide=wide)
     weights, buffers = model.weights.clone(), model.buffers.clone()
     before = {key: value.clone() for key, value in module.state_dict().items()}
     y = module.eval()(images(2, 32)).detach()
-    descend(model, iter([(images(4, 32), labels(4))] * 2), 0.1)
+    descend(model, iter([(images(4, 32), labels(4))] * 2), 0.1, cross_entropy)
     assert not torch.equal(module.eval()(images(2, 32)), y)
     assert int(module[1].num_batches_tracked) == 2
-    model.load(weights, buffers)
+    model.load(model.layout.of_live(weights.numpy()), buffers.numpy())
     assert torch.equal(module.eval()(images(2, 32)), y)
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
-    host = model.on_host()
-    assert np.array_equal(host[0], weights.numpy())
-    assert np.array_equal(host[1], buffers.numpy())
+    assert torch.equal(model.weights, weights)
+    assert np.array_equal(model.live(), model.layout.of_live(weights.numpy()))
+    assert np.array_equal(model.moved(), buffers.numpy())
 
 
 def test_a_state_dict_goes_from_a_plain_model_to_a_flat_one_and_back():
-    plain = build_model(ModelSettings(width=8), 4, 32, 1).to(WIDE)
-    module = build_model(ModelSettings(width=8), 4, 32, 0)
-    model = FlatModel(module, WIDE, side=32, wide=True)
+    plain = build_model(ModelSettings(width=8), 4, (3, 32, 32), 1).to(WIDE)
+    module = build_model(ModelSettings(width=8), 4, (3, 32, 32), 0)
+    model = FlatModel(module, WIDE, inputs=(3, 32, 32), wide=True)
     module.load_state_dict(plain.state_dict())
     assert torch.equal(plain_order(model, model.weights), plain_weights(plain))
-    descend(model, iter([(images(4, 32, last=True), labels(4))]), 0.1)
+    descend(model, iter([(images(4, 32, last=True), labels(4))]), 0.1, cross_entropy)
     plain.load_state_dict(module.state_dict())
     assert torch.equal(plain_order(model, model.weights), plain_weights(plain))
 
 
 def test_a_model_can_be_flattened_again():
-    module = build_model(ModelSettings(width=8), 4, 32, 0)
+    module = build_model(ModelSettings(width=8), 4, (3, 32, 32), 0)
     values = plain_weights(module)
     for side, wide in ((32, True), (None, False), (32, False)):
-        model = FlatModel(module, side=side, wide=wide)
+        model = FlatModel(module, inputs=side and (3, side, side), wide=wide)
         assert torch.equal(plain_order(model, model.weights), values)
         assert bool(tapped(module)) == (side is not None)
         with torch.no_grad():

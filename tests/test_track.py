@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from learning_cases import fleet_plan, pictures, tiny_config
+from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.cli import run_arguments
 from skyfed.config import Config, load_config
 from skyfed.drivers import tracking
@@ -20,7 +20,7 @@ from skyfed.runs.store import Row, Table
 from skyfed.track.settings import require_trackers
 from skyfed.track.sink import Ledger, Tracked, flat
 
-KNOWN, PLAN = pictures(), fleet_plan(rounds=5)
+KNOWN, PLAN = pictures().task(), fleet_plan(rounds=5)
 NAMES = ["tensorboard", "mlflow", "wandb"]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from run_cases import rows_of
 from skyfed.report.pace import Pace
 from skyfed.report.sparkline import ASCII, sparkline
 from skyfed.report.terminal import in_ci, is_live
@@ -108,7 +109,7 @@ def test_times_are_short(seconds, shown):
 
 
 def view_of(clock: Clock, rounds: int = 20) -> RunView:
-    view = RunView(ALGORITHMS, rounds, True, lambda: None, clock)
+    view = RunView(rows_of(*ALGORITHMS), rounds, True, lambda: None, clock)
     view.begin("sgd", rounds, [row(t, 0.05 * t, 0) for t in range(rounds)])
     view.begin("afl", 0, [])
     for t in range(rounds // 2):
@@ -152,7 +153,7 @@ def test_nobody_watching_means_fewer_lines(capsys, monkeypatch):
 
 
 def test_dropped_uploads_are_told(capsys):
-    view = RunView(["afl"], 3, True, lambda: None, Clock())
+    view = RunView(rows_of("afl"), 3, True, lambda: None, Clock())
     view.begin("afl", 0, [])
     view.round("afl", row(0, None, dropped=2))
     assert "afl: round 0: 2 upload(s) dropped" in capsys.readouterr().err

@@ -6,8 +6,9 @@ import pytest
 
 from flight_cases import brute_force, case
 from skyfed.errors import BadInputError
-from skyfed.flight import plan, verify
-from skyfed.flight.travel import Network, _covering_radius, _samples, flyable_network, optimistic_network
+from skyfed.flight import plan, travel, verify
+from skyfed.flight.discs import samples
+from skyfed.flight.travel import STATES, Network, _covering_radius, flyable_network, optimistic_network
 from skyfed.flight.walks import WalkSearch
 
 
@@ -29,9 +30,10 @@ def test_a_limit_that_never_binds_changes_nothing() -> None:
 
 
 def test_a_vehicle_that_cannot_leave_its_disc_stays_near() -> None:
-    problem = case(2, classes=2, rounds=5, vmax=6.0)
+    problem = case(2, classes=2, rounds=5, vmax=10.0)
     found = plan(problem)
     assert verify(problem, found) == []
+    assert not found.note
     assert len(set(found.association[found.association >= 0])) == 1
 
 
@@ -43,10 +45,10 @@ def test_a_limit_below_dmin_is_refused() -> None:
 @pytest.mark.parametrize("rings", range(1, 9))
 def test_every_point_of_a_disc_is_as_near_to_a_sample_as_claimed(rings: int) -> None:
     problem = replace(case(0, classes=1, rounds=2), centres=np.zeros((1, 2)), radii=np.ones(1))
-    samples = _samples(problem, 0, rings)
+    sampled = samples(problem, 0, rings)
     radius, angle = np.meshgrid(np.linspace(0, 1, 81), np.linspace(0, 2 * np.pi, 241))
     points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1).reshape(-1, 2)
-    nearest = np.hypot(*(points[:, None] - samples[None]).transpose(2, 0, 1)).min(axis=1)
+    nearest = np.hypot(*(points[:, None] - sampled[None]).transpose(2, 0, 1)).min(axis=1)
     assert nearest.max() <= _covering_radius(rings)
 
 
@@ -111,3 +113,29 @@ def test_the_best_walk_is_no_worse_than_any_that_keeps_c5(seed: int, windows: st
     assert value == pytest.approx(sum(worth[network.label[j], t] for t, j in walk))
     for (t, i), (s, j) in itertools.pairwise(walk):
         assert s - t >= network.rounds[i, j]
+
+
+@pytest.mark.parametrize("vmax", [1e-3, 1e-300])
+def test_a_vehicle_that_hardly_moves_is_refused_before_a_terabyte_is_asked_for(vmax: float) -> None:
+    problem = replace(case(0, classes=10, rounds=20, dmin=0.0), vmax=vmax)
+    with pytest.raises(
+        BadInputError, match=r"flight.vmax = .*GiB; use vmax of 2.\d m or more, or flight.method = greedy"
+    ):
+        plan(problem)
+    assert verify(problem, plan(problem, "greedy")) == []
+
+
+def test_links_longer_than_the_mission_count_as_long_as_it() -> None:
+    problem = case(2, classes=2, rounds=5, vmax=12.0)
+    for network in (optimistic_network(problem), flyable_network(problem)):
+        assert network.rounds.max() == 5
+
+
+def test_a_network_too_large_for_memory_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = case(0, classes=4, rounds=20, vmax=20.0)
+    size = len(optimistic_network(problem).label)
+    monkeypatch.setattr(travel, "_MEMORY", 8 * STATES * size * (4 * 20 + 7 * size) - 1)
+    assert len(optimistic_network(problem).label) < size  # fewer rings fit
+    monkeypatch.setattr(travel, "_MEMORY", 1000)
+    with pytest.raises(BadInputError, match=r"flight.vmax = 20: exact would need .* use flight.method = greedy"):
+        plan(problem)

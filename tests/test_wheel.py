@@ -15,10 +15,10 @@ SOURCE = ROOT / "src" / "skyfed"
 # what only an extra brings, and the only files that may know it
 OPTIONAL = {
     "flwr": "fleet", "cryptography": "fleet", "httpx": "fleet", "starlette": "fleet", "uvicorn": "fleet",
-    "pyscipopt": "scip", "mlflow": "track", "tensorboard": "track", "wandb": "track", "optuna": "tune",
-    "pfl": None,  # a peer to measure against; its Python is named by the user
+    "polars": "frames", "pandas": "frames", "pyscipopt": "scip",
+    "mlflow": "track", "tensorboard": "track", "wandb": "track", "optuna": "tune",
 }  # fmt: skip
-KNOW_THEM = re.compile(r"bench/peers/|drivers/flower/|flight/scip\.py|track/|drivers/search\.py")
+KNOW_THEM = re.compile(r"api\.py|drivers/flower/|flight/scip\.py|track/|drivers/search\.py")
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,7 @@ def imports(path: Path) -> set[str]:
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             found.add(node.module.partition(".")[0])
-    beside = {other.stem for other in path.parent.glob("*.py")} if path.parent.name == "peers" else set()  # scripts
-    return found - set(sys.stdlib_module_names) - beside - {"skyfed"}
+    return found - set(sys.stdlib_module_names) - {"skyfed"}
 
 
 def test_all_of_the_package_and_nothing_else_is_in_the_wheel(wheel):
@@ -105,7 +104,7 @@ def test_what_is_declared_is_imported(wheel):
 def test_every_extra_brings_what_it_is_for(wheel):
     distributions = packages_distributions()
     for package, extra in OPTIONAL.items():
-        if extra and package in distributions:
+        if package in distributions:
             assert {normal(name) for name in distributions[package]} & declared(wheel, extra), package
 
 

@@ -4,29 +4,32 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
-from skyfed.algorithms import RECIPES, find_recipe
-from skyfed.cost import CostSettings
+from skyfed.algorithms import KNOWN, Row, check_rows, find_class, merged
+from skyfed.blocks.aggregate import ServerSettings
+from skyfed.blocks.tables import TABLES, Settings
 from skyfed.errors import BadInputError
 from skyfed.faults import FaultSettings
 from skyfed.field import FieldSettings
+from skyfed.files import from_home
 from skyfed.fleet import FleetSettings
+from skyfed.flight.constraints.load import resolve_uses
 from skyfed.flight.problem import FlightSettings
+from skyfed.imports import absolute_path
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
 from skyfed.presets import DEFAULT, describe
-from skyfed.sensing import SensingSettings, SensorSettings
-from skyfed.sensing.datasets import DataSettings
-from skyfed.server import ServerSettings
+from skyfed.tasks import DataSettings
 from skyfed.theory.settings import TheorySettings
 from skyfed.track.settings import TrackSettings
 from skyfed.wire.quantise import QuantiseSettings
+from skyfed.world import CostSettings, SensingSettings, SensorSettings, WorldSettings
 
 _LARGEST = 3e38  # of a single-precision number
 
@@ -39,19 +42,24 @@ class Config(BaseModel):
     seed: int = Field(0, ge=0, lt=2**63, description="every random number follows from it")
     vehicles: int = Field(10, ge=1, le=100_000, description="U")
     rounds: int = Field(100, ge=1, le=1_000_000, description="T")
-    algorithms: list[str] = Field(
-        list(RECIPES), min_length=1, description="which algorithms are trained, in this order"
+    algorithms: list[str | dict[str, Any]] = Field(
+        list(KNOWN),
+        min_length=1,
+        description="which algorithms are trained, in this order: ids, import paths, or rows with their own settings",
     )
     eval_every: int = Field(
         1, ge=1, description="rounds between two tests of the model; the last round is always tested"
     )
     checkpoint_every: int = Field(1, ge=1, description="rounds between two checkpoints")
-    workers: int = Field(0, ge=0, le=1024, description="worker processes; 0 is one a core; never changes a result")
+    workers: int = Field(
+        0, ge=0, le=1024, description="worker processes; 0 is one per usable core; never changes a result"
+    )
     device: str = Field(
         "cpu",
         description="where vehicles train: cpu, cuda, cuda:1, mps or xpu; equal bits are promised for cpu alone",
     )
     field: FieldSettings = FieldSettings()
+    world: WorldSettings = WorldSettings()
     sensor: SensorSettings = SensorSettings()
     flight: FlightSettings = FlightSettings()
     sensing: SensingSettings = SensingSettings()
@@ -69,12 +77,42 @@ class Config(BaseModel):
 
     @field_validator("algorithms")
     @classmethod
-    def _known_algorithms(cls, names: list[str]) -> list[str]:
-        for name in names:
-            find_recipe(name)
-        if len(set(names)) < len(names):
-            raise ValueError("an algorithm is named twice")
-        return names
+    def _known_algorithms(cls, rows: list[str | dict[str, Any]]) -> list[str | dict[str, Any]]:
+        check_rows(rows)
+        return rows
+
+    _shown: dict[str, tuple[str, bool]] = PrivateAttr(default_factory=dict)  # by label: title, central
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of the run: algorithms with their labels."""
+        rows = check_rows(self.algorithms)
+        return [row.shown_as(*self._shown[row.name]) if row.name in self._shown else row for row in rows]
+
+    def show(self, label: str, title: str, central: bool) -> None:
+        """Take note of what a row's class says of itself, which a config alone does not know."""
+        self._shown[label] = (title, central)
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the rows, which name folders."""
+        return [row.name for row in self.rows]
+
+    def settings_of(self, row: Row) -> Settings:
+        """Return a row's own settings over the tables that all share; raises BadInputError naming what is wrong.
+
+        The row's algorithm is imported.
+        """
+        found = find_class(row).Settings
+        known = KNOWN[row.use].settings if row.use in KNOWN else {}
+        tables = self.model_dump(mode="json", include=set(TABLES))
+        tree = merged(merged(tables, known), row.own)
+        try:
+            settings = found.model_validate_json(json.dumps(tree), strict=True)
+        except ValidationError as error:
+            raise BadInputError(f"algorithms, row {row.name!r}: {_one_line(error, tree, found)}") from None
+        _fit(settings.server, settings.prune, settings.train, self.vehicles, f"algorithms, row {row.name!r}: ")
+        return settings
 
     @field_validator("device")
     @classmethod
@@ -85,17 +123,7 @@ class Config(BaseModel):
 
     @model_validator(mode="after")
     def _one_number_a_vehicle(self) -> "Config":
-        alpha, delta = self.server.alpha, self.prune.delta
-        if isinstance(alpha, list) and (len(alpha) != self.vehicles or sum(alpha) <= 0):
-            raise ValueError(
-                f"server.alpha: allowed: one number for each of the {self.vehicles} vehicles, some above 0"
-            )
-        if isinstance(delta, list) and len(delta) not in (2, self.vehicles):
-            raise ValueError(
-                f"prune.delta: allowed: [low, high] or one number for each of the {self.vehicles} vehicles"
-            )
-        if max(self.train.eta, self.train.eta_local) > _LARGEST:
-            raise ValueError(f"train.eta, train.eta_local: allowed: at most {_LARGEST:g}, as weights hold it")
+        _fit(self.server, self.prune, self.train, self.vehicles)
         absent = self.faults.absent
         if isinstance(absent, list) and any(u >= self.vehicles or t >= self.rounds for u, t in absent):
             raise ValueError(
@@ -104,6 +132,9 @@ class Config(BaseModel):
         named = [*self.faults.attackers, *(u for u, _, _ in self.faults.spoil)]
         if any(u >= self.vehicles for u in named):
             raise ValueError(f"faults: vehicle {max(named)} is named; allowed: below {self.vehicles}")
+        for row in self.rows:
+            if row.own and row.use in KNOWN:  # others would have to be imported
+                self.settings_of(row)
         return self
 
     def to_toml(self) -> str:
@@ -111,16 +142,40 @@ class Config(BaseModel):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
+def _fit(server: ServerSettings, prune: PruneSettings, train: TrainSettings, vehicles: int, where: str = "") -> None:
+    """Raise if a table has numbers for another number of vehicles, or a rate that weights cannot hold."""
+    alpha, delta = server.alpha, prune.delta
+    error = BadInputError if where else ValueError
+    if isinstance(alpha, list) and (len(alpha) != vehicles or sum(alpha) <= 0):
+        raise error(f"{where}server.alpha: allowed: one number for each of the {vehicles} vehicles, some above 0")
+    if isinstance(delta, list) and len(delta) not in (2, vehicles):
+        raise error(f"{where}prune.delta: allowed: [low, high] or one number for each of the {vehicles} vehicles")
+    if max(train.eta, train.eta_local) > _LARGEST:
+        raise error(f"{where}train.eta, train.eta_local: allowed: at most {_LARGEST:g}, as weights hold it")
+
+
 def presets() -> dict[str, str]:
     """Names of the presets with their one-line descriptions, the default first."""
     return describe()
 
 
-def load_config(source: str = DEFAULT, overrides: Sequence[str] = ()) -> Config:
-    """Read a preset or a TOML file, apply overrides "a.b=value" (TOML values), and check everything."""
-    tree = _read(source)
-    for override in overrides:
+def load_config(
+    source: str | Path | Mapping[str, Any] | Config = DEFAULT,
+    overrides: str | Sequence[str] = (),
+    values: Mapping[str, Any] | None = None,
+) -> Config:
+    """Read a preset, a TOML file or a table, apply overrides "a.b=value" (TOML values), and check everything.
+
+    values: further settings by key, "a.b" or nested tables, as Python values.
+    """
+    tree = _tree(source)
+    for override in [overrides] if isinstance(overrides, str) else overrides:
         _apply(tree, override)
+    for key, value in (values or {}).items():
+        nested: Any = value
+        for part in reversed(key.split(".")):
+            nested = {part: nested}
+        tree = merged(tree, nested)
     _resolve_files(tree, Path.cwd())
     return config_from_tree(tree)
 
@@ -132,7 +187,7 @@ def config_from_tree(tree: dict[str, Any]) -> Config:
             json.dumps(tree, default=str, ensure_ascii=False).encode("utf-8"), strict=True
         )
     except ValidationError as error:
-        raise BadInputError(" ".join(_one_line(error, tree).splitlines())) from None
+        raise BadInputError(" ".join(_one_line(error, tree, Config).splitlines())) from None
     except UnicodeEncodeError as error:
         culprit = next((key for key, value in _leaves(tree) if _undecodable(value)), "config")
         raise BadInputError(f"{culprit}: not UTF-8 ({error.reason})") from None
@@ -151,6 +206,16 @@ def changed(configs: Sequence[Config]) -> dict[str, list[Any]]:
 def differences(a: Config, b: Config) -> list[str]:
     """Keys whose values differ, as "a.b: 1 -> 2"."""
     return [f"{key}: {left} -> {right}" for key, (left, right) in changed([a, b]).items()]
+
+
+def _tree(source: str | Path | Mapping[str, Any] | Config) -> dict[str, Any]:
+    if isinstance(source, Config):
+        return source.model_dump(mode="json", exclude_none=True)
+    if isinstance(source, Mapping):
+        return merged({}, source)
+    if not isinstance(source, str | Path):
+        raise BadInputError(f"a config of type {type(source).__name__}; allowed: a preset, a file, a table, a Config")
+    return _read(str(source))
 
 
 def _read(source: str) -> dict[str, Any]:
@@ -176,7 +241,7 @@ def _read(source: str) -> dict[str, Any]:
 
 
 def _resolve_files(tree: dict[str, Any], base: Path) -> None:
-    """Make the paths of field.file, data.name, track.dir absolute: beside their config, or where the command is."""
+    """Make paths of files absolute: beside their config, or where the command is."""
 
     def absolute(name: Any) -> Any:
         return str((base / name).resolve()) if isinstance(name, str) and "\0" not in name else name
@@ -187,13 +252,25 @@ def _resolve_files(tree: dict[str, Any], base: Path) -> None:
         field["file"] = absolute(files)
     elif isinstance(field, dict) and isinstance(files, list):
         field["file"] = [absolute(name) for name in files]
+    resolve_uses(tree.get("flight"), absolute)
     track = tree.get("track")
     if isinstance(track, dict) and isinstance(track.get("dir"), str) and track["dir"]:
-        track["dir"] = absolute(str(Path(track["dir"]).expanduser()))
+        track["dir"] = absolute(str(from_home(track["dir"])))
     data = tree.get("data")
     name = data.get("name") if isinstance(data, dict) else None
     if isinstance(data, dict) and isinstance(name, str) and name.startswith("folder:") and len(name) > len("folder:"):
-        data["name"] = f"folder:{absolute(str(Path(name.removeprefix('folder:')).expanduser()))}"
+        data["name"] = f"folder:{absolute(str(from_home(name.removeprefix('folder:'))))}"
+    for table, key in (("data", "name"), ("model", "name"), ("flight", "method"), ("world", "use")):
+        inner = tree.get(table)
+        if isinstance(inner, dict) and isinstance(inner.get(key), str):
+            inner[key] = absolute_path(inner[key], base)
+    rows = tree.get("algorithms")
+    rows = rows if isinstance(rows, list) else []
+    for k, row in enumerate(rows):
+        if isinstance(row, str):
+            rows[k] = absolute_path(row, base)
+        elif isinstance(row, dict) and isinstance(row.get("use"), str):
+            row["use"] = absolute_path(row["use"], base)
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
@@ -218,12 +295,11 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     tree[parts[-1]] = value
 
 
-def _one_line(error: ValidationError, tree: dict[str, Any]) -> str:
+def _one_line(error: ValidationError, tree: dict[str, Any], model: type[BaseModel]) -> str:
     """Say the first problem: key, value, what is allowed."""
     details = error.errors(include_url=False, include_context=True)
     first = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
     path: list[str] = []
-    model: type[BaseModel] = Config
     for part in first["loc"]:
         if not isinstance(part, str) or (part not in model.model_fields and first["type"] != "extra_forbidden"):
             break

@@ -1,5 +1,8 @@
 """What can go wrong, by who has to act; the command line turns each into one line and an exit code."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class SkyfedError(Exception):
     """The work failed."""
@@ -11,6 +14,10 @@ class BadInputError(SkyfedError):
     """A config, a file or an argument is not usable; the message says what, where, and what is allowed."""
 
     exit_code = 2
+
+
+class OwnCodeError(SkyfedError):
+    """Code of the user's own failed; the message says which and where, `--traceback` shows how it came about."""
 
 
 class DivergedError(SkyfedError):
@@ -25,3 +32,20 @@ class StorageError(SkyfedError):
 
 class InfeasibleError(SkyfedError):
     """No flight plan meets the constraints, or none was found and no fallback verifies."""
+
+
+def one_line(text: str, most: int = 200) -> str:
+    """Return what somebody else wrote as one short line without control characters."""
+    return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))[:most]
+
+
+@contextmanager
+def own_code(what: str) -> Iterator[None]:
+    """Turn whatever a user's own code raises into an OwnCodeError that says what failed."""
+    try:
+        yield
+    except SkyfedError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise OwnCodeError(f"{what}: {type(error).__name__}: {reason} (skyfed --traceback shows where)") from error

@@ -1,11 +1,16 @@
-"""What goes wrong on purpose, for tests and studies: who misses which round, who attacks, whose bytes are spoilt."""
+"""What goes wrong on purpose, for tests and studies: who misses which round, who attacks, whose bytes are corrupted.
 
+Faults are made on the way out of a vehicle, so that neither an algorithm nor the station knows of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from skyfed.records import Singles
+from skyfed.records import Raw, Singles, Update
 from skyfed.rng import stream
 
 Index = Annotated[int, Field(ge=0)]
@@ -26,26 +31,36 @@ class FaultSettings(BaseModel):
     attack_scale: float = Field(1, gt=0, le=1e6, allow_inf_nan=False, description="how much attackers exaggerate")
     attackers: list[Index] = Field([], description="vehicles that attack in every round")
     spoil: list[tuple[Index, Index, Spoil]] = Field(
-        [], description="uploads made unusable: [vehicle, round, how]; how: garbage, nan, round or vehicle"
+        [], description="uploads that are corrupted: [vehicle, round, how]; how: garbage, nan, round or vehicle"
     )
 
 
 def present(settings: FaultSettings, seed: int, t: int, vehicles: int) -> list[int]:
-    """Return the vehicles that take part in round t, in order."""
+    """Return the vehicles that are there in round t, in order."""
     if isinstance(settings.absent, float):
         return [u for u in range(vehicles) if stream(seed, "absent", t, u).random() >= settings.absent]
     away = {u for u, missed in settings.absent if missed == t}
     return [u for u in range(vehicles) if u not in away]
 
 
-def attacked(settings: FaultSettings, vehicle: int, values: Singles) -> Singles:
-    """Return the gradient that a vehicle sends, its own or an attacker's."""
+def outgoing(settings: FaultSettings, vehicle: int) -> Callable[[Singles], Singles]:
+    """Return what a vehicle does to every vector it sends: nothing, unless it attacks."""
     if vehicle not in settings.attackers:
-        return values
+        return lambda values: values
     sign = -1.0 if settings.attack == "flip" else 1.0
-    return np.asarray(values * np.float32(sign * settings.attack_scale))
+    return lambda values: np.asarray(values * np.float32(sign * settings.attack_scale))
 
 
-def how_spoilt(settings: FaultSettings, vehicle: int, t: int) -> Spoil | None:
-    """Return what is done to a vehicle's upload of round t."""
-    return next((how for u, k, how in settings.spoil if (u, k) == (vehicle, t)), None)
+def spoil(settings: FaultSettings, seed: int, update: Update, data: bytes, encode: Callable[[Update], bytes]) -> bytes:
+    """Return an upload as it is sent: intact, or corrupted by fault injection."""
+    t, u = update.round, update.vehicle
+    how = next((how for vehicle, k, how in settings.spoil if (vehicle, k) == (u, t)), None)
+    if how == "garbage":
+        return stream(seed, "garbage", t, u).bytes(len(data))
+    if how == "nan":
+        return encode(replace(update, body=Raw(np.full(update.kept, np.nan, np.float32)), length=0.0))
+    if how == "round":
+        return encode(replace(update, round=t + 1))
+    if how == "vehicle":
+        return encode(replace(update, vehicle=u + 1))
+    return data

@@ -1,11 +1,11 @@
-"""Writing that is whole or not at all, and storage errors that name the file."""
+"""Writing that is whole or not at all, storage errors that name the file, and paths from a user's home."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from skyfed.errors import StorageError
+from skyfed.errors import BadInputError, StorageError
 
 _PART = ".part"  # ends the name of a file that is being written
 
@@ -17,6 +17,14 @@ def storage_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+def from_home(path: str, instead: str = "a path without ~") -> Path:
+    """Return a path with ~ replaced by the home folder it stands for; raises BadInputError where none is known."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # no HOME, and a user without an entry in the system's list
+        raise BadInputError(f"{path}: the home folder is not known; allowed: {instead}, or set HOME") from None
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ Bools = NDArray[np.bool_]
 
 Singles = NDArray[np.float32]
 Levels = NDArray[np.int8]
+Arrays = dict[str, NDArray[Any]]  # named arrays: the station's state, a vehicle's memory, what is sent down
 
 IDLE = -1  # association of a round in which a vehicle is over no disc
 
@@ -121,6 +123,14 @@ class Update:
     def quantised(self) -> bool:
         """Whether levels are sent instead of values."""
         return isinstance(self.body, Quantised)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model: (n,) the weights that can have a gradient, and (b,) its running means and variances."""
+
+    weights: Singles
+    buffers: Singles
 
 
 @dataclass(frozen=True)

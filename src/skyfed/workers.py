@@ -8,6 +8,7 @@ repeated, three times at most.
 import contextlib
 import importlib
 import json
+import math
 import os
 import selectors
 import signal
@@ -18,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import IO
 
@@ -28,12 +30,44 @@ _TRIES = 3
 _NO_MEMORY = 12  # exit code of a worker that ran out of memory: its number in errno
 PARENT = "SKYFED_PARENT"  # names the process that a run of a sweep ends with, so that none holds a folder for nobody
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_CGROUPS, _OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 Handler = Callable[[bytes], bytes]
 
 
 class WorkerDiedError(errors.SkyfedError):
     """A job ended its worker process every time it was tried."""
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use: by its CPU affinity and its cgroups' CPU quotas, at least one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min([cores, *_quotas()])))
+
+
+def _quotas() -> Iterator[float]:
+    """Yield the CPU quotas, in cores, of the cgroups that this process is in, of version 2 and 1."""
+    try:
+        lines = _OWN_CGROUPS.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = _CGROUPS / "cpu" if controllers else _CGROUPS
+        group = top / path.lstrip("/")
+        # a quota limits all that is below it; in a container the path may be the host's, and only its top is there
+        for folder in [group, *group.parents]:
+            if not folder.is_relative_to(top):
+                break
+            with contextlib.suppress(OSError, ValueError):
+                if controllers:
+                    quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+                else:
+                    quota, period = (folder / "cpu.max").read_text().split()
+                if quota != "max" and int(quota) > 0:  # without a quota it is "max" in version 2 and -1 in version 1
+                    yield int(quota) / int(period)
 
 
 class Crew:
@@ -248,6 +282,8 @@ def _serve(name: str) -> None:
         try:
             answer, failed = handler(request[1]), False
         except errors.SkyfedError as error:
+            if isinstance(error.__cause__, Exception) and _starved(error.__cause__):
+                os._exit(_NO_MEMORY)  # a new process has all its memory back
             answer, failed = json.dumps([type(error).__name__, str(error)]).encode(), True
         except Exception as error:  # reported to the parent, which ends the work with it
             if _starved(error):

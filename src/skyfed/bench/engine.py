@@ -11,33 +11,30 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
-from skyfed.algorithms import find_recipe
-from skyfed.bench.flights import planned
-from skyfed.bench.peers.compare import against_peers
+from skyfed.bench.peers import against_peers
+from skyfed.bench.prepared import Prepared, prepare
 from skyfed.bench.row import Row
 from skyfed.bench.student import student_round
-from skyfed.config import Config, load_config
+from skyfed.config import load_config
 from skyfed.drivers.pool import PoolDriver
-from skyfed.flight.fleet import FleetPlan
+from skyfed.jobs import Reply
+from skyfed.learning.batches import Batch, Batches
 from skyfed.learning.flat import FlatModel
 from skyfed.learning.infer import forward_of
-from skyfed.learning.local import Batches, descend
+from skyfed.learning.local import descend
 from skyfed.learning.models import build_model
 from skyfed.learning.prune import magnitude_mask
 from skyfed.learning.shapes import Conv, all_multiplications, multiplications
-from skyfed.runs.folder import RunFolder
-from skyfed.sensing.datasets import Pictures, load_data
-from skyfed.simulate import State
-from skyfed.vehicle import Vehicles
+from skyfed.onboard import Onboard
+from skyfed.tasks import Task, load_task
 from skyfed.wire import accumulated, encode
+from skyfed.workers import usable_cores
 
 Progress = Callable[[str], None]
 DELTAS = (0.0, 0.1, 0.3, 0.5, 0.7)
@@ -54,20 +51,17 @@ class Law:
     weight: tuple[float, ...]
 
 
-def bench_engine(pairs: int, progress: Progress, pythons: dict[str, str]) -> tuple[list[Row], Law]:
-    """Measure every row over so many interleaved pairs; `pythons` are interpreters that have the peers."""
+def bench_engine(pairs: int, progress: Progress, flower: str, pfl: str) -> tuple[list[Row], Law]:
+    """Measure every row over this many interleaved pairs; `flower` and `pfl` are Pythons that have these peers."""
     progress("loading CIFAR-10 and planning")
     config = load_config("paper", [*_BASE, "vehicles=4", "prune.delta=0.375", "quantise.raw_probability=0.0"])
-    pictures = load_data(config.data)
-    with TemporaryDirectory() as place, RunFolder.claim(Path(place), config, []) as folder:
-        plan = planned(folder, config)
-        vehicles = Vehicles(config, pictures, plan)
-        rows = [_against_student(vehicles, config, folder.path / "plan.npz", pairs, progress)]
-        rows.append(_gemm(vehicles, pairs, progress))
-        law, channels = _law(config, pictures, plan, pairs, progress)
-        rows += [channels, _overhead(vehicles, pairs, progress), _evaluation(vehicles, pairs, progress)]
-    rows += against_peers(pictures, pythons, 5, progress)
-    rows += [_many(pictures, progress), _help(pairs, progress)]
+    task = load_task(config.data)
+    fleet = prepare(config, task)
+    rows = [_against_student(fleet, pairs, progress), _gemm(fleet, pairs, progress)]
+    law, channels = _law(fleet, pairs, progress)
+    rows += [channels, _overhead(fleet, pairs, progress), _evaluation(fleet, pairs, progress)]
+    rows += against_peers(flower, pfl, progress)
+    rows += [_many(task, progress), _help(pairs, progress)]
     return rows, law
 
 
@@ -93,17 +87,13 @@ def _load() -> str:
     return " ".join(f"{value:.2f}" for value in os.getloadavg())
 
 
-def _against_student(vehicles: Vehicles, config: Config, plan: Path, pairs: int, progress: Progress) -> Row:
+def _against_student(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     progress("vehicle-rounds against a straightforward PyTorch loop")
-    pictures, cores = vehicles.pictures, os.cpu_count() or 1
-    module = build_model(config.model, pictures.classes, 32, config.seed)
-    batches = Batches(pictures)
-    data = []
-    for u in range(2):
-        samples = vehicles.schedule.train_set(u, 0)
-        images = batches.normalised(torch.from_numpy(pictures.train_images[samples]))
-        data.append(TensorDataset(images, torch.from_numpy(pictures.train_labels[samples]).long()))
-    state = State(*vehicles.initial())
+    config, task, cores = fleet.onboard.config, fleet.onboard.task, usable_cores()
+    module = build_model(config.model, task.outputs, task.shape, config.seed)
+    batches = Batches(task)
+    data = [TensorDataset(*batches.take(fleet.world.schedule.train_set(u, 0))) for u in range(2)]
+    state = fleet.state()
     cpu: list[float] = []
     student_cpu: list[float] = []
 
@@ -115,10 +105,10 @@ def _against_student(vehicles: Vehicles, config: Config, plan: Path, pairs: int,
         student_cpu.append((time.process_time() - begin) / 2)
         torch.set_num_threads(1)
 
-    with PoolDriver(vehicles, config, plan, cores) as driver:
+    with PoolDriver(config, cores) as driver:
 
         def engine() -> None:
-            cpu.extend(upload.cpu for upload in driver.train("2ceoafl", 0, state, [0, 1, 2, 3]))
+            cpu.extend(reply.words["cpu"] for reply in driver.call([fleet.job(state, u) for u in range(4)]))
 
         wall, _, each = _ratios(pairs, student, engine)
     ratio, seconds = 2 * wall, median(cpu)  # the engine does four vehicle-rounds where the student does two
@@ -140,20 +130,19 @@ def useful_flops(model: FlatModel, pictures: int) -> float:
     return (6.0 * every - 2.0 * multiplications(first, shapes[0])) * pictures
 
 
-def _batch(vehicles: Vehicles, count: int = 1) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    batches = Batches(vehicles.pictures, wide=True)
-    samples = vehicles.schedule.union(0)
-    return list(batches.draw(samples, 64, count, np.random.default_rng(0)))
+def _batch(fleet: Prepared, count: int = 1) -> list[Batch]:
+    batches = Batches(fleet.onboard.task, wide=True)
+    return list(batches.draw(fleet.world.schedule.union(0), 64, count, np.random.default_rng(0)))
 
 
-def _gemm(vehicles: Vehicles, pairs: int, progress: Progress) -> Row:
+def _gemm(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     progress("training step against the core's matrix product")
     torch.set_num_threads(1)
     side = 2048
     a, b = torch.randn(side, side), torch.randn(side, side)
-    steps = _batch(vehicles, 3)
-    flops = useful_flops(vehicles.model, 3 * 64)
-    wall, cpu, each = _ratios(3 * pairs, lambda: a @ b, lambda: descend(vehicles.model, iter(steps), 1e-6))
+    model, loss, steps = fleet.onboard.engine.model, fleet.onboard.task.loss, _batch(fleet, 3)
+    flops = useful_flops(model, 3 * 64)
+    wall, cpu, each = _ratios(3 * pairs, lambda: a @ b, lambda: descend(model, iter(steps), 1e-6, loss))
     scale = flops / (2 * side**3)
     also = {"by wall time": wall * scale, "worst pair": min(each) * scale, "best pair": max(each) * scale,
             "pairs": 3 * pairs, "useful GFLOP a step": flops / 3e9, "load average": _load()}  # fmt: skip
@@ -163,28 +152,22 @@ def _gemm(vehicles: Vehicles, pairs: int, progress: Progress) -> Row:
     )
 
 
-def _law(config: Config, pictures: Pictures, plan: FleetPlan, pairs: int, progress: Progress) -> tuple[Law, Row]:
+def _law(fleet: Prepared, pairs: int, progress: Progress) -> tuple[Law, Row]:
     progress("measured vehicle-rounds over delta against the paper's law")
-    kinds = {}
-    for kind in ("channel", "weight"):
-        prune = config.prune.model_copy(update={"granularity": kind, "budget": "flops"})
-        kinds[kind] = Vehicles(config.model_copy(update={"prune": prune}), pictures, plan)
-    initial = kinds["weight"].initial()
-    steps = _batch(kinds["weight"], 5)
+    kinds = {kind: Prepared(_over_delta(fleet.onboard, kind), fleet.world) for kind in ("channel", "weight")}
+    state, loss = fleet.state(), fleet.onboard.task.loss
+    steps = _batch(fleet, 5)
     found: dict[str, list[float]] = {"channel": [], "weight": []}
     walls, ratios = [], []
     for delta in DELTAS:
         law = 1 + 5 * (1 - delta)
-        for kind, vehicles in kinds.items():
+        for kind, own in kinds.items():
 
-            def dense(vehicles: Vehicles = vehicles) -> None:
-                descend(vehicles.model, iter(steps), 1e-6)
+            def dense(own: Prepared = own) -> None:
+                descend(own.onboard.engine.model, iter(steps), 1e-6, loss)
 
-            def measured(vehicles: Vehicles = vehicles, delta: float = delta) -> None:
-                vehicles.settings = config.model_copy(
-                    update={"prune": vehicles.settings.prune.model_copy(update={"delta": delta})}
-                )
-                vehicles.train("2ceoafl", 0, 0, *initial)
+            def measured(own: Prepared = own, delta: float = delta) -> None:
+                own.onboard.do(own.job(state, 0, label=f"delta {delta}"))
 
             wall, cpu, _ = _ratios(pairs, measured, dense)
             found[kind].append(5 * cpu)
@@ -202,13 +185,24 @@ def _law(config: Config, pictures: Pictures, plan: FleetPlan, pairs: int, progre
     return Law(DELTAS, modelled, tuple(found["channel"]), tuple(found["weight"])), row
 
 
-def _overhead(vehicles: Vehicles, pairs: int, progress: Progress) -> Row:
+def _over_delta(onboard: Onboard, kind: str) -> Onboard:
+    """Return the same with a row for every pruning ratio."""
+    rows = [
+        {"use": "2ceoafl", "label": f"delta {delta}", "prune": {"granularity": kind, "budget": "flops", "delta": delta}}
+        for delta in DELTAS
+    ]
+    return Onboard(onboard.config.model_copy(update={"algorithms": rows}), onboard.task)
+
+
+def _overhead(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     progress("pruning, quantising and encoding")
-    initial, model, recipe = vehicles.initial(), vehicles.model, find_recipe("2ceoafl")
-    dense, masked = _batch(vehicles, 1), _batch(vehicles, 5)
-    ones = torch.ones_like(model.weights)
-    local = vehicles.train_locally(recipe, 0, 0, *initial, 0.375)
-    scope = vehicles.scope(initial[0])
+    onboard, state = fleet.onboard, fleet.state()
+    model, loss, job = onboard.engine.model, onboard.task.loss, fleet.job(state, 0)
+    dense, masked = _batch(fleet, 1), _batch(fleet, 5)
+    ones = torch.ones(model.layout.live_size)
+    kit = onboard.kit(job)
+    trained = kit.descend(state, kit.winning_ticket(state, 0.375), delta=0.375)
+    scope = onboard.engine.scope(onboard.config.prune)
 
     def prune() -> None:
         mask, _, _ = magnitude_mask(model.live(), 0.375, scope.runs, scope.dead)
@@ -217,14 +211,14 @@ def _overhead(vehicles: Vehicles, pairs: int, progress: Progress) -> Row:
         accumulated(model.start[places], model.live()[places], 0.1)
 
     def pack() -> None:
-        encode(vehicles.update(0, 0, local, 0.0), vehicles.common(*initial))
+        encode(kit.quantise(trained), onboard.common(job))
 
     def whole() -> None:
-        vehicles.train("2ceoafl", 0, 0, *initial)
+        onboard.do(fleet.job(state, 0))
 
     def steps() -> None:
-        descend(model, iter(dense), 1e-6)
-        descend(model, iter(masked), 1e-6, ones)
+        descend(model, iter(dense), 1e-6, loss)
+        descend(model, iter(masked), 1e-6, loss, ones)
 
     pruning_wall, pruning, _ = _ratios(pairs, prune, whole)
     packing_wall, packing, _ = _ratios(pairs, pack, whole)
@@ -237,15 +231,15 @@ def _overhead(vehicles: Vehicles, pairs: int, progress: Progress) -> Row:
     return Row(name, 100 * share, "% (median of CPU time)", "<= 12 %", "<= 5 %", share <= 0.12, also)
 
 
-def _evaluation(vehicles: Vehicles, pairs: int, progress: Progress) -> Row:
+def _evaluation(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     progress("evaluation")
     torch.set_num_threads(1)
-    pictures = vehicles.pictures
-    eager = build_model(vehicles.settings.model, pictures.classes, 32, vehicles.settings.seed).eval()
-    images = torch.from_numpy(pictures.test_images[:1000])
-    plain, wide = Batches(pictures).normalised(images), Batches(pictures, wide=True).normalised(images)
+    config, task = fleet.onboard.config, fleet.onboard.task
+    eager = build_model(config.model, task.outputs, task.shape, config.seed).eval()
+    images = torch.from_numpy(task.test.inputs[:1000])
+    plain, wide = Batches(task).ready(images), Batches(task, wide=True).ready(images)
     with torch.inference_mode():
-        forward = forward_of(vehicles.model)
+        forward = forward_of(fleet.onboard.engine.model)
         wall, cpu, each = _ratios(
             pairs,
             lambda: [eager(part) for part in torch.split(plain, 250)],
@@ -257,7 +251,7 @@ def _evaluation(vehicles: Vehicles, pairs: int, progress: Progress) -> Row:
     return Row(name, cpu, "times (median of CPU time)", ">= 2x", "3x", cpu >= 2, also)
 
 
-def _many(pictures: Pictures, progress: Progress) -> Row:
+def _many(task: Task, progress: Progress) -> Row:
     progress("10 and 1000 vehicles")
     seconds: dict[int, list[float]] = {}
     memory: dict[int, float] = {}
@@ -266,16 +260,19 @@ def _many(pictures: Pictures, progress: Progress) -> Row:
     for count in (10, 1000):
         before = _resident()
         config = load_config("quick", [*_BASE, *few, "model.width=16", f"vehicles={count}"])
-        with TemporaryDirectory() as place, RunFolder.claim(Path(place), config, []) as folder:
-            fleets[count] = Vehicles(config, pictures, planned(folder, config))
+        fleets[count] = prepare(config, task)
         memory[count] = _resident() - before
-    initial = fleets[10].initial()
-    for count, vehicles in fleets.items():
-        vehicles.train("2ceoafl", 0, 0, *initial)
+    state = fleets[10].state()
+
+    def ten(fleet: Prepared) -> list[Reply]:
+        return [fleet.onboard.do(fleet.job(state, u)) for u in range(10)]
+
+    for count, fleet in fleets.items():
+        fleet.onboard.do(fleet.job(state, 0))
         seconds[count] = []
     for _ in range(5):
-        for count, vehicles in fleets.items():
-            _, cpu = _timed(lambda v=vehicles: [v.train("2ceoafl", u, 0, *initial) for u in range(10)])  # type: ignore[misc]
+        for count, fleet in fleets.items():
+            _, cpu = _timed(lambda fleet=fleet: ten(fleet))  # type: ignore[misc]
             seconds[count].append(cpu / 10)
     ratio = median(b / a for a, b in zip(seconds[10], seconds[1000], strict=True))
     also = {"CPU seconds a vehicle-round, U=10": median(seconds[10]), "U=1000": median(seconds[1000]),

@@ -2,9 +2,9 @@
 
 from skyfed.config import Config
 from skyfed.flight.fleet import FleetPlan
-from skyfed.mission import prepare_mission
 from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import RunFolder
+from skyfed.world.mission import prepare_mission
 
 
 def planned(folder: RunFolder, config: Config) -> FleetPlan:

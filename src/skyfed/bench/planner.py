@@ -17,9 +17,9 @@ from skyfed.flight.planner import load_solver, plan
 from skyfed.flight.problem import FlightSettings, Options, Problem
 from skyfed.flight.remote import plan_fleet
 from skyfed.flight.verify import verify
-from skyfed.mission import prepare_mission
 from skyfed.records import Plan
-from skyfed.sensing import SensingSettings
+from skyfed.world import SensingSettings
+from skyfed.world.mission import prepare_mission
 
 Progress = Callable[[str], None]
 

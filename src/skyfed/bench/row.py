@@ -1,7 +1,6 @@
 """One line of a benchmark: a measured figure beside what it has to be."""
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -46,27 +45,3 @@ def print_rows(title: str, rows: Sequence[Row]) -> None:
         )
         table.add_row(row.name, measured + extra, row.bar, row.goal, verdict[row.holds])
     Console(width=150).print(table)
-
-
-def to_markdown(records: Sequence[dict[str, Any]]) -> str:
-    """Return records of `to_json` as a Markdown table."""
-    verdict = {True: "yes", False: "**no**", None: "not installed"}
-    lines = ["| what | measured | bar | goal | holds |", "|---|---|---|---|---|"]
-    for record in records:
-        extra = "".join(f"<br>{key}: {_short(value)}" for key, value in record["also"].items())
-        measured = "–" if record["value"] is None else f"**{_short(record['value'])}** {record['unit']}"
-        cells = [record["name"], measured + extra, record["bar"], record["goal"], verdict[record["holds"]]]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-if __name__ == "__main__":
-    from pathlib import Path
-
-    print(to_markdown(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))

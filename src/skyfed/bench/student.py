@@ -6,11 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+_LEVELS = 3  # s of QSGD
+
 
 def student_round(
-    model: nn.Module, data: TensorDataset, rho: int, kappa: int, delta: float, rate: float, s: int = 3
+    model: nn.Module, data: TensorDataset, rho: int, kappa: int, delta: float, rate: float
 ) -> list[Tensor]:
-    """Deep copy, DataLoader, SGD, per-layer top-k masks on the gradients, QSGD a tensor; returns what is uploaded."""
+    """Deep copy, DataLoader, SGD, per-layer top-k masks on gradients, QSGD per tensor; returns what is uploaded."""
     dense = copy.deepcopy(model)
     _train(dense, data, rho, rate)
     masks = []
@@ -27,7 +29,7 @@ def student_round(
     start = [parameter.detach().clone() for parameter in ticket.parameters()]
     _train(ticket, data, kappa, rate, masks)
     gradients = [(a - b.detach()) / rate for a, b in zip(start, ticket.parameters(), strict=True)]
-    return [_qsgd(gradient, s) for gradient in gradients]
+    return [_qsgd(gradient) for gradient in gradients]
 
 
 def _train(model: nn.Module, data: TensorDataset, steps: int, rate: float, masks: list[Tensor] | None = None) -> None:
@@ -45,12 +47,12 @@ def _train(model: nn.Module, data: TensorDataset, steps: int, rate: float, masks
         optimiser.step()
 
 
-def _qsgd(values: Tensor, s: int) -> Tensor:
+def _qsgd(values: Tensor) -> Tensor:
     norm = values.norm()
     if norm == 0:
         return values
-    place = values.abs() / norm * s
+    place = values.abs() / norm * _LEVELS
     lower = place.floor()
     levels: Tensor = lower + (torch.rand_like(values) < place - lower)
-    found: Tensor = norm * values.sign() * levels / s
+    found: Tensor = norm * values.sign() * levels / _LEVELS
     return found

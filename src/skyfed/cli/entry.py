@@ -2,6 +2,7 @@
 
 import os
 import sys
+from traceback import print_exception
 
 import click
 
@@ -9,6 +10,8 @@ from skyfed.cli.app import app
 from skyfed.cli.stop import Faint, StoppedError, signals, stop
 from skyfed.errors import SkyfedError, StorageError
 from skyfed.workers import PARENT, end_with
+
+traceback = False  # whether errors show where they come from (--traceback)
 
 
 def main() -> None:
@@ -28,6 +31,8 @@ def run_arguments(arguments: list[str]) -> int:
             app(args=arguments, prog_name="skyfed", standalone_mode=False)
             sys.stdout.flush()
     except SkyfedError as error:
+        if traceback:
+            print_exception(error)
         print(f"skyfed: {_one_line(str(error))}", file=sys.stderr)
         return error.exit_code
     except click.exceptions.Exit as ended:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skyfed.cli.app import Out, Overrides, Plain, Source, fleet
-from skyfed.cli.draw import write_report
 from skyfed.cli.stop import StoppedError, stop
-from skyfed.cli.work import end_with, load_pictures, new_folder, plan_flights, prepare, show_run
+from skyfed.cli.work import end_with, plan_flights, show_run
 from skyfed.errors import BadInputError
+from skyfed.pipeline import load_data, new_folder, prepare
+from skyfed.report.draw import write_report
 
 if TYPE_CHECKING:
     from skyfed.config import Config
@@ -44,7 +45,7 @@ def fleet_try(
 
     config = _config(source, overrides or [], vehicles)
     mission = prepare(config)
-    load_pictures(config, plain)
+    load_data(config, plain)
     place = out or new_folder(source)
     with RunFolder.claim(place, config, sys.argv[1:]) as folder:
         plan_flights(folder, config, mission, plain, f"skyfed fleet try {source} --out {place}")
@@ -126,7 +127,7 @@ def fleet_station(
 
     config = RunFolder.config_of(folder)
     real_station(folder)
-    load_pictures(config, plain)
+    load_data(config, plain)
     with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
         _hold(claimed, config, plain, f"skyfed fleet station {folder}")
 
@@ -175,7 +176,7 @@ def _hold(
     stop.later = True
     try:
         with (
-            RunView(config.algorithms, config.rounds, plain, stop.check) as view,
+            RunView(config.rows, config.rounds, plain, stop.check) as view,
             Tracking(folder, config, view) as tracking,
         ):
             diverged = hold(folder, tracking, idle)

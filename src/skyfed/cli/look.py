@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from skyfed.cli.app import Json, algorithms, app
-from skyfed.cli.draw import write_report
 from skyfed.errors import BadInputError
+from skyfed.report.draw import write_report
 
 
 @app.command()

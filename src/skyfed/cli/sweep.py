@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skyfed.cli.app import Plain, app
-from skyfed.cli.draw import draw_training, write_report
-from skyfed.cli.work import end_with, load_pictures, resumable, workers
+from skyfed.cli.work import end_with, resumable
 from skyfed.errors import SkyfedError
+from skyfed.pipeline import load_data, workers
+from skyfed.report.draw import draw_training, write_report
 
 if TYPE_CHECKING:
     from skyfed.runs.search import Search
@@ -51,7 +52,7 @@ def sweep(
     planned = read_sweep(source)
     distinct = {repr((job.config.data, job.config.model, job.config.device)): job.config for job in planned}
     for config in distinct.values():
-        load_pictures(config, plain)  # bad or missing data, models and devices show here
+        load_data(config, plain)  # bad or missing data, models and devices show here
     place = out or Path("runs") / source.stem
     settle(place, planned)
     with resumable(place, _again(source, place)):
@@ -60,7 +61,7 @@ def sweep(
         for variant in dict.fromkeys(job.variant for job in planned):
             some = [job for job in planned if job.variant == variant and (place / job.place / "config.toml").exists()]
             if some:
-                draw_training(place / variant, [place / job.place for job in some], some[0].config.algorithms)
+                draw_training(place / variant, [place / job.place for job in some], some[0].config.rows)
         rows = sweep_rows(planned, place)
         write_parquet(place / "sweep.parquet", rows)
         print_sweep(rows, f"{place}: {len(planned)} runs, mean ± standard deviation over seeds")
@@ -83,7 +84,7 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
     from skyfed.runs.trials import Trials
 
     require_optuna()
-    load_pictures(search.jobs({}, "base")[0].config, plain)  # bad or missing data shows here
+    load_data(search.jobs({}, "base")[0].config, plain)  # bad or missing data shows here
     trials = Trials(place, search.about())
     length = max(search.table.trials, len(trials))
     with (

@@ -7,20 +7,9 @@ from typing import Annotated
 import typer
 
 from skyfed.cli.app import Out, Overrides, Plain, Source, app
-from skyfed.cli.draw import draw_flights, drawn
-from skyfed.cli.work import (
-    again,
-    end_with,
-    finished,
-    load_pictures,
-    new_folder,
-    plan_flights,
-    prepare,
-    resumable,
-    train_run,
-    train_seeds,
-)
+from skyfed.cli.work import again, end_with, plan_flights, resumable, train_run, train_seeds
 from skyfed.errors import BadInputError
+from skyfed.pipeline import finished, load_data, new_folder, prepare
 
 
 @app.command()
@@ -34,6 +23,7 @@ def plan(source: Source = "quick", overrides: Overrides = None, out: Out = None,
     skyfed plan my-survey.toml --out runs/survey
     """
     from skyfed.config import load_config
+    from skyfed.report.draw import draw_flights
     from skyfed.runs.folder import RunFolder
 
     config = load_config(source, overrides or [])
@@ -70,14 +60,14 @@ def run(
 
     config = load_config(source, overrides or [])
     numbers = parse_seeds(seeds) if seeds is not None else []
-    mission, pictures = prepare(config), load_pictures(config, plain)
+    mission, task = prepare(config), load_data(config, plain)
     place = out or new_folder(source)
     if numbers:
         claim_seeds(place, config, numbers, sys.argv[1:])
-        train_seeds(place, pictures, plain)
+        train_seeds(place, task, plain)
         return
     with RunFolder.claim(place, config, sys.argv[1:]) as folder:
-        end_with(train_run(folder, config, mission, pictures, plain, place))
+        end_with(train_run(folder, config, mission, task, plain, place))
 
 
 @app.command()
@@ -90,6 +80,7 @@ def resume(
     Gives the same bits as if it had never been stopped. A finished run says so.
     """
     with resumable(folder):
+        from skyfed.report.draw import drawn
         from skyfed.runs.folder import RunFolder
         from skyfed.runs.seeds import seed_folders
 
@@ -104,9 +95,9 @@ def resume(
         ):
             print(f"{folder}: finished; nothing to resume")
             return
-        mission, pictures = prepare(config), load_pictures(config, plain)
+        mission, task = prepare(config), load_data(config, plain)
     if several:
-        train_seeds(folder, pictures, plain)
+        train_seeds(folder, task, plain)
         return
     with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
-        end_with(train_run(claimed, config, mission, pictures, plain, folder))
+        end_with(train_run(claimed, config, mission, task, plain, folder))

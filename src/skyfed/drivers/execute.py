@@ -1,23 +1,26 @@
-"""Run every algorithm of a config in its folder, or go on where an earlier start stopped."""
+"""Run every row of a config in its folder, or go on where an earlier start stopped."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from skyfed.algorithms import find_recipe
+from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config
 from skyfed.drivers.inline import InlineDriver
 from skyfed.drivers.pool import PoolDriver
-from skyfed.errors import DivergedError
+from skyfed.errors import BadInputError, DivergedError
 from skyfed.flight.fleet import FleetPlan
-from skyfed.learning.flat import Layout
+from skyfed.imports import import_path
+from skyfed.jobs import Driver
+from skyfed.onboard import Onboard
 from skyfed.runs.folder import RunFolder, identity_of
-from skyfed.runs.recorder import AlgorithmRecorder
+from skyfed.runs.recorder import RowRecorder
 from skyfed.runs.store import Row
-from skyfed.sensing.datasets import Pictures
-from skyfed.simulate import Driver, State, run
-from skyfed.vehicle import Vehicles
+from skyfed.simulate import run
+from skyfed.station import Station
+from skyfed.tasks import Task
 from skyfed.wire import bucket_starts, quantiser
+from skyfed.world import World
 
 _NOISY = 45.0  # relative variance of the averaged uploads from which on training is likely to suffer
 
@@ -26,7 +29,7 @@ class Watcher(Protocol):
     """Sees the run go on."""
 
     def begin(self, algorithm: str, first: int, rows: list[Row]) -> None:
-        """Announce an algorithm that starts at round `first`."""
+        """Announce a row that starts at round `first`."""
 
     def round(self, algorithm: str, row: Row) -> None:
         """Show a finished round; may raise to stop the run."""
@@ -35,63 +38,49 @@ class Watcher(Protocol):
         """Show a line."""
 
 
-Carry = Callable[[Vehicles], AbstractContextManager[Driver]]
+Open = Callable[[Onboard], AbstractContextManager[Driver]]
 
 
 def execute(
     folder: RunFolder,
     config: Config,
-    pictures: Pictures,
+    task: Task,
     plan: FleetPlan,
     workers: int,
     watcher: Watcher,
-    carry: Carry | None = None,
+    open_driver: Open | None = None,
 ) -> list[str]:
-    """Train what is not yet trained; every finished round is kept. Returns a line for each algorithm that diverged.
+    """Train what is not yet trained; every finished round is kept. Returns a line for each row that diverged.
 
-    carry: opens the driver; by default vehicles are in this process, or in workers where there are several.
+    open_driver: by default jobs are done in this process, or in workers where there are several.
     """
     diverged: dict[str, str] = {}
-    folder.keep_to(pictures.content_hash())
+    folder.keep_to(task.content_hash())
     folder.note(diverged=None)
-    vehicles = Vehicles(config, pictures, plan)
-    for part, grown in (("training", vehicles.schedule.train), ("test", vehicles.schedule.test)):
-        dry = sum(int(growth.dry.sum()) for growth in grown)
-        if dry:
-            watcher.say(f"pools ran dry: {dry} {part} samples that flights would have brought were no longer there")
-    layout = vehicles.layout
-    folder.note(weights=layout.size, live_weights=layout.live_size, classes=list(pictures.names))
-    if layout.live_size < layout.size:
-        share = 100 * (1 - layout.live_size / layout.size)
-        watcher.say(
-            f"live weights: {layout.live_size:,} of {layout.size:,}; the others ({share:.1f} %) meet only padding: "
-            "no gradient, not sent; they flatter delta"
-        )
-    noise = quantiser_warning(config, vehicles.layout)
-    if noise:
-        watcher.say(noise)
-    start = State(*vehicles.initial())
+    onboard = Onboard(config, task)
+    for line in _remarks(folder, onboard, world_of(config, task, plan)):
+        watcher.say(line)
     identity = folder.identity()
-    plan_file = folder.path / "plan.npz"
-    here: Carry = (lambda vehicles: PoolDriver(vehicles, config, plan_file, workers)) if workers > 1 else _Alone
-    with (carry or here)(vehicles) as driver:
-        for algorithm in config.algorithms:
-            recorder = AlgorithmRecorder(
-                folder, config, algorithm, vehicles.schedule, len(pictures.test_labels), identity,
-                after=lambda row, algorithm=algorithm: watcher.round(algorithm, row),  # type: ignore[misc]
-                deliver=lambda weights, algorithm=algorithm: vehicles.delivered(algorithm, weights),  # type: ignore[misc]
+    here: Open = (lambda onboard: PoolDriver(config, workers)) if workers > 1 else InlineDriver
+    with (open_driver or here)(onboard) as driver:
+        for label in config.labels:
+            world = world_of(config, task, plan)
+            recorder = RowRecorder(
+                folder, onboard, label, world, identity,
+                after=lambda row, label=label: watcher.round(label, row),  # type: ignore[misc]
             )  # fmt: skip
             if recorder.done:
-                watcher.begin(algorithm, config.rounds, recorder.rows())
+                watcher.begin(label, config.rounds, recorder.rows())
                 continue
-            standing = recorder.standing(start)
+            standing = recorder.standing()
             for line in standing.complaints:
-                watcher.say(f"{line}; going back to what is whole")
-            watcher.begin(algorithm, standing.first, recorder.rows())
+                watcher.say(f"{line}; going back to what is intact")
+            watcher.begin(label, standing.first, recorder.rows())
+            station = Station(label, onboard, world, driver, standing.memories)
             try:
-                state = run(config, algorithm, driver, recorder, standing.state, standing.first)
+                state = run(station, recorder, standing.state, standing.first)
             except DivergedError as error:
-                diverged[algorithm] = str(error)
+                diverged[label] = str(error)
                 folder.note(diverged=diverged)
                 watcher.say(str(error))
                 continue
@@ -100,35 +89,66 @@ def execute(
     return list(diverged.values())
 
 
-def quantiser_warning(config: Config, layout: Layout) -> str:
-    """Return a line when the quantiser's noise, averaged over the fleet, is likely to drown the gradient.
+def world_of(config: Config, task: Task, plan: FleetPlan) -> World:
+    """Return the world of a row, before its first round; raises BadInputError if it is not one."""
+    made = World
+    if config.world.use != "simulated":
+        made = import_path(config.world.use, "world.use")
+        if not (isinstance(made, type) and issubclass(made, World)):
+            raise BadInputError(f"world.use = {config.world.use!r}: allowed: a class made from skyfed.World")
+    return made(
+        plan, task, config.sensing, config.cost, config.faults, config.sensor.altitude, config.seed,
+        config.data.dirichlet,
+    )  # fmt: skip
+
+
+def _remarks(folder: RunFolder, onboard: Onboard, world: World) -> list[str]:
+    """Note what a run's model is, and return what its user should know before it starts."""
+    lines, layout, schedule = [], onboard.engine.layout, world.schedule
+    for part, grown in (("training", schedule.train), ("test", schedule.test)):
+        dry = sum(int(growth.dry.sum()) for growth in grown)
+        if dry:
+            lines.append(f"pools ran dry: {dry} {part} samples that flights would have brought were no longer there")
+    rows = [
+        {
+            "label": label,
+            "title": row.title,
+            "central": algorithm.central,
+        }
+        for row, (label, algorithm) in zip(onboard.config.rows, onboard.algorithms.items(), strict=True)
+    ]
+    folder.note(weights=layout.size, live_weights=layout.live_size, classes=list(onboard.task.places), rows=rows)
+    if layout.live_size < layout.size:
+        share = 100 * (1 - layout.live_size / layout.size)
+        lines.append(
+            f"live weights: {layout.live_size:,} of {layout.size:,}; the others ({share:.1f} %) meet only padding: "
+            "no gradient, not sent; they inflate the apparent pruning ratio"
+        )
+    return [*lines, *quantiser_warnings(onboard)]
+
+
+def quantiser_warnings(onboard: Onboard) -> list[str]:
+    """Return a line for rows whose quantiser noise, averaged over the fleet, is likely to drown the gradient.
 
     Measured with ResNet18 at eta 0.1 and ten vehicles: one norm for all weights (bound 700) learns nothing in the first
-    rounds and ends well below one a tensor (bound 260), which learns at once (docs/reproduction.md, `norm global`).
+    rounds and ends well below one norm per tensor (bound 260), which learns at once (docs/reproduction.md).
     """
-    rows = {name: find_recipe(name) for name in config.algorithms}
-    setting = config.quantise.raw_probability
-    quantises = [name for name, row in rows.items() if not row.central and row.raw_probability(0.5, setting) < 1]
-    starts = bucket_starts(layout.live_size, config.quantise.bucket_code, layout.live_starts, None)
-    bound = quantiser(config.quantise).variance_bound(starts, config.quantise.s, config.quantise.norm)
-    if not quantises or bound / config.vehicles < _NOISY:
-        return ""
-    return (
-        f"warning: the quantiser's relative variance may reach {bound:.0f} ({bound / config.vehicles:.0f} averaged "
-        f"over the fleet): {', '.join(quantises)} will likely learn late and less; a smaller quantise.bucket helps"
-    )
+    layout, vehicles = onboard.engine.layout, onboard.config.vehicles
+    noisy: dict[float, list[str]] = {}
+    for label, algorithm in onboard.algorithms.items():
+        quant = algorithm.settings.quantise
+        starts = bucket_starts(layout.live_size, quant.bucket_code, layout.live_starts, None)
+        bound = quantiser(quant).variance_bound(starts, quant.s, quant.norm)
+        if isinstance(algorithm, TwoCEOAFL) and algorithm.raw_probability(0.5) < 1 and bound / vehicles >= _NOISY:
+            noisy.setdefault(bound, []).append(label)
+    return [
+        f"warning: the quantiser's relative variance may reach {bound:.0f} ({bound / vehicles:.0f} averaged over the "
+        f"fleet): {', '.join(labels)} will probably converge more slowly and to a lower accuracy; a smaller "
+        "quantise.bucket helps"
+        for bound, labels in noisy.items()
+    ]
 
 
 def run_identity(config: Config) -> str:
     """Return what marks the checkpoints of a new run of this config."""
     return identity_of(config.model_dump(mode="json", exclude_none=True))
-
-
-class _Alone(InlineDriver):
-    """The inline driver as a context manager."""
-
-    def __enter__(self) -> InlineDriver:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass

@@ -1,37 +1,25 @@
-"""Everything in this process, one vehicle after the other."""
+"""Everything in this process, one job after the other."""
 
 from collections.abc import Iterator
 
-from skyfed.learning.evaluate import Scores
-from skyfed.records import Probe, Singles
-from skyfed.simulate import State
-from skyfed.vehicle import Upload, Vehicles, chunks, joined
+from skyfed.jobs import Jobs, Reply
+from skyfed.onboard import Onboard
 
 
 class InlineDriver:
-    """Calls the vehicles' side directly."""
+    """Does every job here; use as a context manager."""
 
-    def __init__(self, vehicles: Vehicles) -> None:
-        self._vehicles = vehicles
-        self.layout, self.schedule, self.pictures = vehicles.layout, vehicles.schedule, vehicles.pictures
-        self.delivered = vehicles.delivered
+    keeps_memory, central = False, True
 
-    def train(self, algorithm: str, t: int, state: State, vehicles: list[int]) -> Iterator[Upload]:
-        """Yield the uploads in order."""
-        for u in vehicles:
-            yield self._vehicles.train(algorithm, u, t, state.weights, state.buffers)
+    def __init__(self, onboard: Onboard) -> None:
+        self._onboard = onboard
 
-    def genie(self, t: int, state: State) -> tuple[Singles, Singles, float]:
-        """Train centrally for one round."""
-        return self._vehicles.genie(t, state.weights, state.buffers)
+    def __enter__(self) -> "InlineDriver":
+        return self
 
-    def probe(self, t: int, state: State, after: State, vehicles: list[int]) -> Iterator[Probe]:
-        """Measure the vehicles' losses in order."""
-        now, later = (state.weights, state.buffers), (after.weights, after.buffers)
-        for u in vehicles:
-            yield self._vehicles.probe(u, t, now, later)
+    def __exit__(self, *_: object) -> None:
+        pass
 
-    def score(self, state: State) -> Scores:
-        """Score every test picture."""
-        total = len(self.pictures.test_labels)
-        return joined([self._vehicles.score(a, b, state.weights, state.buffers) for a, b in chunks(total)])
+    def call(self, jobs: Jobs) -> Iterator[Reply]:
+        """Yield the replies in order."""
+        return map(self._onboard.do, jobs)

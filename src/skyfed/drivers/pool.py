@@ -1,4 +1,4 @@
-"""Vehicles in worker processes, one thread each; they read the global weights from a file in memory."""
+"""Jobs in worker processes, one thread each; what jobs share is in files in memory."""
 
 import contextlib
 import fcntl
@@ -8,41 +8,36 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
+from skyfed.arrays import map_arrays, pack_arrays, view_arrays, write_arrays
 from skyfed.config import Config, config_from_tree
-from skyfed.cost import Spending
 from skyfed.files import storage_errors
-from skyfed.flight.fleet import load_fleet_plan
-from skyfed.learning.evaluate import Scores
-from skyfed.records import Probe, Singles
-from skyfed.sensing.datasets import load_data
-from skyfed.simulate import State
-from skyfed.vehicle import Upload, Vehicles, chunks, joined
+from skyfed.jobs import Job, Jobs, Reply
+from skyfed.onboard import Onboard
+from skyfed.records import Arrays
+from skyfed.tasks import load_task
 from skyfed.workers import Crew
 
-_HEAD = struct.Struct("<I")  # length of the JSON head of a message
+_HEAD = struct.Struct("<4I")  # lengths of the words and of two sets of arrays, and whether the second is there
+_KEPT = 2  # files in memory that are kept for the next call
 
 
 class PoolDriver:
-    """Spreads vehicles and test pictures over worker processes; use as a context manager.
+    """Spreads jobs over worker processes; use as a context manager.
 
-    Order and number of workers change nothing: every job is a pure function of its message, and uploads are handed
-    on in vehicle order.
+    Order and number of workers change nothing: every reply follows from its job, and replies are handed on in order.
     """
 
-    def __init__(self, vehicles: Vehicles, config: Config, plan_file: Path, workers: int) -> None:
-        self.layout, self.schedule, self.pictures = vehicles.layout, vehicles.schedule, vehicles.pictures
-        self.delivered = vehicles.delivered
-        hello = _pack({"config": config.model_dump(mode="json"), "plan": str(plan_file.resolve())})
+    keeps_memory, central = False, True
+
+    def __init__(self, config: Config, workers: int) -> None:
+        hello = _pack({"config": config.model_dump(mode="json")})
         self._crew = Crew("skyfed.drivers.pool:handle", workers, hello)
         self._place = Memory()
-        self._shared: tuple[State, Path] | None = None
+        self._shared: dict[tuple[tuple[str, int], ...], tuple[Arrays, Path]] = {}
         self._count = 0
 
     def __enter__(self) -> "PoolDriver":
@@ -54,52 +49,38 @@ class PoolDriver:
         self._crew.__exit__(kind, value, trace)
         self._place.cleanup()
 
-    def train(self, algorithm: str, t: int, state: State, vehicles: list[int]) -> Iterator[Upload]:
-        """Yield the uploads in order."""
-        jobs = [self._job(state, do="train", algorithm=algorithm, vehicle=u, t=t) for u in vehicles]
-        for answer in self._crew.run_in_order(jobs):
-            head, data = _unpack(answer)
-            yield Upload(**{**head, "spent": Spending(**head["spent"])}, data=data)
+    def call(self, jobs: Jobs) -> Iterator[Reply]:
+        """Yield the replies in order."""
+        paths = [self._share(job.sent) for job in jobs]
+        packed = [
+            _pack(
+                {"do": job.do, "label": job.label, "round": job.round, "vehicle": job.vehicle, "words": job.words,
+                 "sent": str(path)},
+                job.data, job.memory,
+            )
+            for job, path in zip(jobs, paths, strict=True)
+        ]  # fmt: skip
+        for answer in self._crew.run_in_order(packed):
+            head, arrays, memory, rest = _unpack(answer)
+            yield Reply(head["words"], rest, _owned(arrays), None if memory is None else _owned(memory))
+        self._forget(set(paths))
 
-    def genie(self, t: int, state: State) -> tuple[Singles, Singles, float]:
-        """Train centrally for one round, in one worker."""
-        (answer,) = self._crew.run_in_order([self._job(state, do="genie", t=t)])
-        head, data = _unpack(answer)
-        both = np.frombuffer(data, np.float32)
-        return both[: self.layout.size].copy(), both[self.layout.size :].copy(), head["loss"]
+    def _share(self, arrays: Arrays) -> Path:
+        """Write arrays into a file in memory, once for all jobs that have the same ones."""
+        key = tuple((name, id(array)) for name, array in arrays.items())
+        if key not in self._shared:
+            self._count += 1
+            path = self._place.path / f"{self._count}.safetensors"
+            with storage_errors(path):
+                write_arrays(path, arrays)
+            self._shared[key] = (arrays, path)
+        return self._shared[key][1]
 
-    def probe(self, t: int, state: State, after: State, vehicles: list[int]) -> Iterator[Probe]:
-        """Measure the vehicles' losses in order."""
-        before = str(self._write(state))
-        jobs = [self._job(after, do="probe", vehicle=u, t=t, before=before) for u in vehicles]
-        for answer in self._crew.run_in_order(jobs):
-            head, data = _unpack(answer)
-            yield Probe(**head, gradient=np.frombuffer(data, np.float32))
-        Path(before).unlink()
-
-    def score(self, state: State) -> Scores:
-        """Score every test picture."""
-        parts = chunks(len(self.pictures.test_labels))
-        answers = self._crew.run_in_order([self._job(state, do="score", start=a, stop=b) for a, b in parts])
-        return joined([_scores(answer) for answer in answers])
-
-    def _job(self, state: State, **what: Any) -> bytes:
-        return _pack({**what, "weights": str(self._share(state))})
-
-    def _share(self, state: State) -> Path:
-        if self._shared is None or self._shared[0] is not state:
-            if self._shared is not None:
-                self._shared[1].unlink()
-            self._shared = (state, self._write(state))
-        return self._shared[1]
-
-    def _write(self, state: State) -> Path:
-        self._count += 1
-        path = self._place.path / f"{self._count}.f32"
-        with storage_errors(path), path.open("wb") as file:
-            state.weights.tofile(file)
-            state.buffers.tofile(file)
-        return path
+    def _forget(self, used: set[Path]) -> None:
+        """Remove files that no job of late has used."""
+        old = [key for key, (_, path) in self._shared.items() if path not in used][:-_KEPT]
+        for key in old:
+            self._shared.pop(key)[1].unlink()
 
 
 class Memory:
@@ -123,76 +104,50 @@ class Memory:
         os.close(self._lock)
 
 
-def _pack(head: dict[str, Any], data: bytes = b"") -> bytes:
-    text = json.dumps(head).encode()
-    return _HEAD.pack(len(text)) + text + data
+def _pack(
+    words: dict[str, Any], arrays: Arrays | None = None, memory: Arrays | None = None, data: bytes = b""
+) -> bytes:
+    text = json.dumps(words).encode()
+    first = pack_arrays(arrays) if arrays else b""
+    second = pack_arrays(memory) if memory else b""
+    return b"".join([_HEAD.pack(len(text), len(first), len(second), memory is not None), text, first, second, data])
 
 
-def _unpack(message: bytes) -> tuple[dict[str, Any], bytes]:
-    (length,) = _HEAD.unpack_from(message)
-    start = _HEAD.size + length
-    return json.loads(message[_HEAD.size : start]), message[start:]
+def _unpack(message: bytes) -> tuple[dict[str, Any], Arrays, Arrays | None, bytes]:
+    words, first, second, there = _HEAD.unpack_from(message)
+    view, at = memoryview(message), _HEAD.size
+    text, at = bytes(view[at : at + words]), at + words
+    arrays = view_arrays(view[at : at + first])[0] if first else {}
+    at += first
+    memory = (view_arrays(view[at : at + second])[0] if second else {}) if there else None
+    return json.loads(text), arrays, memory, bytes(view[at + second :])
 
 
-def _scores(answer: bytes) -> Scores:
-    head, data = _unpack(answer)
-    count = head["count"]
-    return Scores(np.frombuffer(data[:count], bool).copy(), np.frombuffer(data[count:], np.float32).copy())
+def _owned(arrays: Arrays) -> Arrays:
+    """Return copies, which do not hold the whole answer in memory."""
+    return {name: array.copy() for name, array in arrays.items()}
 
 
-_here: list[Vehicles] = []  # the worker's own vehicles, from its hello on
+_here: list[Onboard] = []  # the worker's own, from its hello on
+_last: list[tuple[str, Arrays]] = []  # what this worker was sent last: what follows from it can be kept
 
 
 def handle(message: bytes) -> bytes:
     """Do one job in a worker process."""
-    job, _ = _unpack(message)
-    if "config" in job:
-        config = config_from_tree(job["config"])
-        _here[:] = [Vehicles(config, load_data(config.data), load_fleet_plan(Path(job["plan"])))]
+    head, data, memory, _ = _unpack(message)
+    if "config" in head:
+        config = config_from_tree(head["config"])
+        _here[:] = [Onboard(config, load_task(config.data))]
         return b""
-    (vehicles,) = _here
-    return _JOBS[job["do"]](vehicles, job, *_model(job["weights"], vehicles.layout.size))
+    job = Job(
+        head["do"], _sent(head["sent"]), head["label"], head["round"], head["vehicle"], data, memory or {},
+        head["words"],
+    )  # fmt: skip
+    reply = _here[0].do(job)
+    return _pack({"words": reply.words}, reply.arrays, reply.memory, reply.data)
 
 
-_last: list[
-    tuple[str, Singles, Singles]
-] = []  # the global model this worker saw last: what follows from it can be kept
-
-
-def _model(path: str, size: int) -> tuple[Singles, Singles]:
+def _sent(path: str) -> Arrays:
     if not _last or _last[0][0] != path:
-        _last[:] = [(path, *_map(path, size))]
-    return _last[0][1:]
-
-
-def _map(path: str, size: int) -> tuple[Singles, Singles]:
-    both = np.memmap(path, np.float32, mode="c")
-    return np.asarray(both[:size]), np.asarray(both[size:])
-
-
-def _train(vehicles: Vehicles, job: dict[str, Any], weights: Singles, buffers: Singles) -> bytes:
-    upload = vehicles.train(job["algorithm"], job["vehicle"], job["t"], weights, buffers)
-    head = asdict(replace(upload, data=b""))
-    del head["data"]
-    return _pack(head, upload.data)
-
-
-def _genie(vehicles: Vehicles, job: dict[str, Any], weights: Singles, buffers: Singles) -> bytes:
-    trained, moved, loss = vehicles.genie(job["t"], weights, buffers)
-    return _pack({"loss": loss}, trained.tobytes() + moved.tobytes())
-
-
-def _probe(vehicles: Vehicles, job: dict[str, Any], weights: Singles, buffers: Singles) -> bytes:
-    before = _map(job["before"], vehicles.layout.size)
-    probe = vehicles.probe(job["vehicle"], job["t"], before, (weights, buffers))
-    head = asdict(replace(probe, gradient=np.empty(0, np.float32)))
-    del head["gradient"]
-    return _pack(head, probe.gradient.tobytes())
-
-
-def _score(vehicles: Vehicles, job: dict[str, Any], weights: Singles, buffers: Singles) -> bytes:
-    scores = vehicles.score(job["start"], job["stop"], weights, buffers)
-    return _pack({"count": len(scores.correct)}, scores.correct.tobytes() + scores.loss.tobytes())
-
-
-_JOBS = {"train": _train, "genie": _genie, "score": _score, "probe": _probe}
+        _last[:] = [(path, map_arrays(Path(path)))]
+    return _last[0][1]

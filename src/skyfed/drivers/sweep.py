@@ -58,7 +58,7 @@ def run_jobs(jobs: list[Job], place: Path, parallel: int, cores: int, done: Done
 
 def finished(job: Job, place: Path) -> bool:
     """Tell whether a job's algorithms have all been trained to the end."""
-    return all(is_done(place / job.place / name) for name in job.config.algorithms)
+    return all(is_done(place / job.place / name) for name in job.config.labels)
 
 
 def _start(job: Job, place: Path, logs: Path, workers: int) -> subprocess.Popen[bytes]:

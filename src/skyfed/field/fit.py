@@ -51,15 +51,13 @@ FITS = {"moments": fit_moments, "gmm": fit_gmm}
 
 @dataclass(frozen=True)
 class EstimationError:
-    """How far an estimate lies from the truth, metres, over the classes."""
+    """How far the centres of an estimate are from the true ones, metres, over the classes."""
 
     centre_mean: float
     centre_worst: float
-    deviation_mean: float
 
 
 def estimation_error(estimate: Mixture, truth: Mixture) -> EstimationError:
-    """Compare centres and deviations class by class."""
+    """Compare centres class by class."""
     centre = np.hypot(*(estimate.centres - truth.centres).T)
-    deviation = np.abs(estimate.deviations - truth.deviations)
-    return EstimationError(float(centre.mean()), float(centre.max()), float(deviation.mean()))
+    return EstimationError(float(centre.mean()), float(centre.max()))

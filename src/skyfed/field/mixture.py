@@ -22,13 +22,6 @@ class Mixture:
     deviations: Floats
     weights: Floats
 
-    def density(self, points: Floats) -> Floats:
-        """Probability density at points (n, 2), per square metre (Eq. 1, with the normal density's own constants)."""
-        squared = ((points[:, None, :] - self.centres[None]) ** 2).sum(axis=2)
-        variance = self.deviations**2
-        parts = np.exp(-0.5 * squared / variance) / (2 * np.pi * variance)
-        return np.asarray(parts @ self.weights)
-
     def sample(self, counts: Ints, rng: np.random.Generator) -> tuple[Floats, Ints]:
         """Draw counts[c] positions of each class; returns positions (n, 2) and labels (n,)."""
         labels = np.repeat(np.arange(len(counts)), counts)

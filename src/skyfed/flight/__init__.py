@@ -1,14 +1,17 @@
 """Flight plans: the problem, its planners, and the check that every plan passes."""
 
+from skyfed.flight.constraints.base import Constraint, Violation
 from skyfed.flight.fleet import FleetPlan, age_of_information, load_fleet_plan
 from skyfed.flight.planner import METHODS, plan
 from skyfed.flight.problem import FlightSettings, Options, Problem
-from skyfed.flight.verify import Violation, verify
+from skyfed.flight.support import supports
+from skyfed.flight.verify import verify
 from skyfed.records import IDLE, Plan
 
 __all__ = [
     "IDLE",
     "METHODS",
+    "Constraint",
     "FleetPlan",
     "FlightSettings",
     "Options",
@@ -18,5 +21,6 @@ __all__ = [
     "age_of_information",
     "load_fleet_plan",
     "plan",
+    "supports",
     "verify",
 ]

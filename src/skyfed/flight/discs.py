@@ -6,10 +6,12 @@ forbidden ground, since both indicators would have to be 1.
 
 import numpy as np
 
+from skyfed.flight.constraints.base import points_allowed
 from skyfed.flight.problem import Problem
 from skyfed.records import Bools, Floats
 
 _RIM = 360  # directions in which a rim is sampled
+_RINGS = 12  # rings on which a disc is sampled where constraints cut into it
 _SLACK = 1e-9  # m: a point computed to lie on a circle may miss it by rounding
 
 
@@ -20,11 +22,11 @@ def neighbours(problem: Problem, c: int) -> list[int]:
 
 
 def allowed(problem: Problem, c: int, points: Floats) -> Bools:
-    """Tell which points (n, 2) lie over disc c and over no other."""
+    """Tell which points (n, 2) lie over disc c and over no other, and are allowed by the user's constraints."""
     inside: Bools = np.hypot(*(points - problem.centres[c]).T) <= problem.radii[c] + _SLACK
     for k in neighbours(problem, c):
         inside &= np.hypot(*(points - problem.centres[k]).T) >= problem.radii[k] - _SLACK
-    return inside
+    return _and_constraints(problem, points, inside)
 
 
 def outside_all(problem: Problem, points: Floats) -> Bools:
@@ -32,13 +34,26 @@ def outside_all(problem: Problem, points: Floats) -> Bools:
     free = np.ones(len(points), bool)
     for centre, radius in zip(problem.centres, problem.radii, strict=True):
         free &= np.hypot(*(points - centre).T) >= radius
-    return free
+    return _and_constraints(problem, points, free)
+
+
+def _and_constraints(problem: Problem, points: Floats, fits: Bools) -> Bools:
+    """Drop the points that a constraint of the user's own forbids."""
+    if problem.constraints:
+        fits[fits] = points_allowed(problem.constraints, points[fits])
+    return fits
 
 
 def circle(centre: Floats, radius: float, directions: int, phase: float = 0.0) -> Floats:
     """Points on a circle, evenly spread; (directions, 2)."""
     angle = phase + 2 * np.pi * np.arange(directions) / directions
     return np.asarray(centre + radius * np.stack([np.cos(angle), np.sin(angle)], axis=1))
+
+
+def samples(problem: Problem, c: int, rings: int) -> Floats:
+    """Points all over disc c: its centre and evenly spread ones on rings; (1 + 3 rings (rings + 1), 2)."""
+    centre, radius = problem.centres[c], problem.radii[c]
+    return np.concatenate([centre[None], *(circle(centre, radius * k / rings, 6 * k) for k in range(1, rings + 1))])
 
 
 def crossings(centre_a: Floats, radius_a: float, centre_b: Floats, radius_b: float) -> Floats:
@@ -67,7 +82,7 @@ def corners(problem: Problem, c: int) -> Floats:
 
 
 def extremes(problem: Problem, c: int) -> Floats:
-    """Allowed points of the rim and the corners; empty exactly when class c can never be sensed.
+    """Allowed points of the rim and the corners; without constraints empty exactly when c can never be sensed.
 
     Farthest points of the allowed area lie among the free arcs of the rim and the corners, because the other
     discs' arcs bulge inwards.
@@ -77,7 +92,10 @@ def extremes(problem: Problem, c: int) -> Floats:
 
 
 def anchor(problem: Problem, c: int) -> Floats | None:
-    """Return the allowed point nearest to the centre of c, None if there is none."""
+    """Return the allowed point nearest to the centre of c, None if there is none.
+
+    Constraints of the user's own can have any shape: with them it is the nearest of many samples.
+    """
     centre = problem.centres[c]
     onto = []
     for k in neighbours(problem, c):
@@ -86,6 +104,8 @@ def anchor(problem: Problem, c: int) -> Floats | None:
         unit = way / distance if distance > 0 else np.array([1.0, 0.0])
         onto.append(problem.centres[k] + problem.radii[k] * unit)
     options = np.concatenate([centre[None], np.asarray(onto).reshape(-1, 2), extremes(problem, c)])
+    if problem.constraints:
+        options = np.concatenate([options, samples(problem, c, _RINGS)])
     options = options[allowed(problem, c, options)]
     if not len(options):
         return None
@@ -95,10 +115,12 @@ def anchor(problem: Problem, c: int) -> Floats | None:
 def impossible_steps(problem: Problem) -> list[tuple[int, int]]:
     """Pairs (a, b) that no two consecutive rounds can visit, because no allowed points lie dmin apart (C6).
 
-    Proven: the sampled farthest distance is raised by half the sampling step of each rim.
+    Proven: the sampled farthest distance is raised by half the sampling step of each rim. Constraints of the user's
+    own are left aside, since the rims prove nothing about what they leave.
     """
     if problem.dmin == 0:
         return []
+    problem = problem.paper_only
     small = np.flatnonzero(problem.radii < problem.dmin)
     sets = {int(c): extremes(problem, c) for c in range(problem.classes) if neighbours(problem, c) or c in small}
     found = []

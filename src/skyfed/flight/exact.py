@@ -6,10 +6,12 @@ import numpy as np
 
 from skyfed.errors import InfeasibleError
 from skyfed.flight.association import AssociationModel
+from skyfed.flight.constraints.base import names
 from skyfed.flight.discs import anchor
 from skyfed.flight.place import PlacementError, place
 from skyfed.flight.pricing import Mixture, dive
 from skyfed.flight.problem import Options, Problem
+from skyfed.flight.support import supports
 from skyfed.flight.travel import flyable_network, optimistic_network
 from skyfed.flight.walks import Walk, WalkSearch
 from skyfed.records import Floats, Ints, Plan
@@ -23,13 +25,21 @@ _STALE = 8  # dives in a row that found nothing better, before diving ends
 _GOOD = 0.002  # geometric-mean loss per class at which diving ends
 
 
+@supports("points", "legs")
 def solve(problem: Problem, options: Options) -> Plan:
-    """Plan one vehicle's flight with a proven bound on the best objective."""
+    """Plan one vehicle's flight with a proven bound on the best objective.
+
+    The bound is that of the problem without the user's constraints. They only shrink the set of plans, so it holds.
+    """
     begin = time.process_time()
     if not any(anchor(problem, c) is not None for c in range(problem.classes)):
         raise InfeasibleError("every disc is covered by others: no class can be sensed")
-    solver = _unlimited if _never_binds(problem) else _speed_limited
+    # a speed limit and closed legs both make travel take rounds
+    solver = _unlimited if _never_binds(problem) and not _closes_legs(problem) else _by_travel
     association, positions, bound, note = solver(problem, options)
+    if problem.constraints:
+        ignored = f"bound proven without {names(problem.constraints)}: it holds, and may be loose"
+        note = f"{note}; {ignored}" if note else ignored
     objective = problem.objective(association)
     return Plan(positions, association, objective, max(bound, objective), time.process_time() - begin, "exact", note)
 
@@ -40,6 +50,10 @@ def _never_binds(problem: Problem) -> bool:
     return bool((apart + problem.radii[:, None] + problem.radii[None]).max() <= problem.vmax)
 
 
+def _closes_legs(problem: Problem) -> bool:
+    return any("legs" in constraint.kinds for constraint in problem.constraints)
+
+
 def _unlimited(problem: Problem, options: Options) -> tuple[Ints, Floats, float, str]:
     """Associate first, then place; runs of visits that cannot be placed are forbidden and the search repeated.
 
@@ -47,10 +61,10 @@ def _unlimited(problem: Problem, options: Options) -> tuple[Ints, Floats, float,
     """
     model = AssociationModel(problem, options.seconds)
     rng = stream(options.seed, "placement", vehicle=options.vehicle)
-    bound = np.inf
+    bound = _association_bound(problem, options) if problem.constraints else np.inf
     for attempt in range(_PATTERNS):
         found = model.solve()
-        if attempt == 0:
+        if attempt == 0 and not problem.constraints:
             bound = found.bound
         try:
             positions = place(problem, found.association, options.placement, rng)
@@ -62,11 +76,15 @@ def _unlimited(problem: Problem, options: Options) -> tuple[Ints, Floats, float,
     raise InfeasibleError(f"no positions were found for the best {_PATTERNS} associations")
 
 
-def _speed_limited(problem: Problem, options: Options) -> tuple[Ints, Floats, float, str]:
+def _by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, float, str]:
     """Prove a bound on the optimistic network, find plans on the flyable one, place and keep the best."""
-    bound = Mixture(
-        problem, WalkSearch(problem, optimistic_network(problem)), lambda association, walk: None, options.seconds
-    ).generate(_BOUND_STEPS, _BOUND_GAP)
+    if _never_binds(problem):
+        bound = _association_bound(problem, options)
+    else:
+        optimistic = WalkSearch(problem, optimistic_network(problem))
+        bound = Mixture(problem, optimistic, lambda association, walk: None, options.seconds).generate(
+            _BOUND_STEPS, _BOUND_GAP
+        )
     search = WalkSearch(problem, flyable_network(problem))
     best = _BestFlight(problem, search)
     mixture = Mixture(problem, search, best.offer, options.seconds)
@@ -80,7 +98,8 @@ def _speed_limited(problem: Problem, options: Options) -> tuple[Ints, Floats, fl
         dives += 1
         stale = 0 if best.value > before else stale + 1
     if best.association is None:
-        raise InfeasibleError(f"no flight within vmax = {problem.vmax:g} m a round was found")
+        limit = "" if np.isinf(problem.vmax) else f" within vmax = {problem.vmax:g} m a round"
+        raise InfeasibleError(f"no flight{limit} was found")
     positions = best.positions
     if options.placement == "anywhere":
         rng = stream(options.seed, "placement", vehicle=options.vehicle)
@@ -89,6 +108,11 @@ def _speed_limited(problem: Problem, options: Options) -> tuple[Ints, Floats, fl
         except PlacementError:
             return best.association, positions, bound, "placed for sensing: nothing else was found"
     return best.association, positions, bound, ""
+
+
+def _association_bound(problem: Problem, options: Options) -> float:
+    """A bound without speed limit and constraints of the user's own: both only shrink the set of plans."""
+    return AssociationModel(problem.paper_only, options.seconds).solve().bound
 
 
 class _BestFlight:

@@ -23,7 +23,8 @@ class FleetPlan:
     positions (U,T,2), association (U,T) with -1 for none; centres (U,C,2) and radii (U,C) the planner used,
     true_centres and true_radii what they really are; psi (U,C,T); imax (U,C,W); objective, bound, seconds (U,)
     in nats, nats and measured CPU seconds; note (U,) is empty or says what happened instead;
-    history (U,J) is the objective after each iteration of an iterative planner, NaN past its end.
+    history (U,J) is the objective after each iteration of an iterative planner, NaN past its end;
+    constraints (n,) are the user's own that all flights were planned under, each as JSON.
     """
 
     positions: Floats
@@ -45,6 +46,7 @@ class FleetPlan:
     seconds: Floats
     note: NDArray[np.str_]
     history: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    constraints: NDArray[np.str_] = field(default_factory=lambda: np.empty(0, np.str_))
 
     @property
     def vehicles(self) -> int:
@@ -72,24 +74,29 @@ class FleetPlan:
         return np.asarray(-np.expm1(-self.gap / self.classes))
 
     def only(self, vehicle: int) -> "FleetPlan":
-        """Return the same with this vehicle's flight in everybody's place: what it carries tells of nobody else."""
-        own = {name: getattr(self, name) for name in _EACH}
-        return replace(
-            self, **{name: np.repeat(each[vehicle : vehicle + 1], len(each), 0) for name, each in own.items()}
-        )
+        """Return the same with this vehicle's flight in everybody's place: what it carries tells of nobody else.
+
+        Constraints are left out: they name files of whoever planned, and a vehicle does not plan.
+        """
+        own = {name: np.repeat(getattr(self, name)[vehicle : vehicle + 1], self.vehicles, 0) for name in _EACH}
+        return replace(self, **own, constraints=np.empty(0, np.str_))
 
     def to_bytes(self) -> bytes:
-        """Pack as an NPZ archive without objects."""
+        """Pack as an NPZ archive without objects; without constraints it has the bytes of format 0.1.0."""
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, **{f.name: getattr(self, f.name) for f in fields(self)})
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
+        if not len(self.constraints):
+            del arrays["constraints"]
+        np.savez_compressed(buffer, **arrays)
         return buffer.getvalue()
 
 
-def load_fleet_plan(path: Path) -> FleetPlan:
+def load_fleet_plan(path: Path | str) -> FleetPlan:
     """Read plan.npz; raises BadInputError when it is not one."""
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
-            return FleetPlan(**{f.name: archive[f.name] for f in fields(FleetPlan)})
+        with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as archive:
+            names = [f.name for f in fields(FleetPlan) if f.name != "constraints" or f.name in archive]
+            return FleetPlan(**{name: archive[name] for name in names})
     except OSError as error:
         raise BadInputError(f"{path}: {error.strerror or 'not a plan'}") from None
     except Exception:  # a damaged archive fails in zipfile, zlib or numpy, whose advice is about pickles

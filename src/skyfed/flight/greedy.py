@@ -1,6 +1,7 @@
 """Simple flights to compare with: greedy, random, hover; and the fallback when a solver fails.
 
-All three fly from anchor to anchor (the allowed points nearest to the centres), so their visits can always be placed.
+All three fly from anchor to anchor (the allowed points nearest to the centres), so without constraints of the user's
+own their visits can always be placed. A visit that cannot be flown is left out.
 """
 
 import time
@@ -13,6 +14,8 @@ from skyfed.flight.discs import anchor, impossible_steps
 from skyfed.flight.legs import fly_leg
 from skyfed.flight.place import PlacementError, place
 from skyfed.flight.problem import Options, Problem
+from skyfed.flight.steps import flyable_steps
+from skyfed.flight.support import supports
 from skyfed.records import IDLE, Floats, Ints, Plan
 from skyfed.rng import stream
 
@@ -21,6 +24,7 @@ Choice = Callable[
 ]  # collected so far, rounds of arrival a class, what it would add -> class
 
 
+@supports("points", "legs")
 def solve_greedy(problem: Problem, options: Options) -> Plan:
     """Fly to whatever adds most to the objective for each round it takes."""
 
@@ -31,12 +35,14 @@ def solve_greedy(problem: Problem, options: Options) -> Plan:
     return _fly(problem, options, "greedy", most)
 
 
+@supports("points", "legs")
 def solve_random(problem: Problem, options: Options) -> Plan:
     """Fly to any class that may be visited next."""
     rng = stream(options.seed, "random flight", vehicle=options.vehicle)
     return _fly(problem, options, "random", lambda collected, arrival, added: int(rng.integers(len(arrival))))
 
 
+@supports("points", "legs")
 def solve_hover(problem: Problem, options: Options) -> Plan:
     """Stay at the class with most data over time and visit it whenever C5 allows."""
     total = np.where([anchor(problem, c) is not None for c in range(problem.classes)], problem.psi.sum(axis=1), -1.0)
@@ -109,10 +115,12 @@ def _travel_rounds(problem: Problem, anchors: list[Floats | None]) -> Ints:
                 continue
             far = float(np.hypot(*(start - stop)))
             if a != b and np.isfinite(problem.vmax):
-                rounds[a, b] = max(1, int(np.ceil(far / problem.vmax - 1e-9)))
+                rounds[a, b] = max(1, int(min(np.ceil(far / problem.vmax - 1e-9), problem.rounds)))
             near = far < problem.dmin and a != b
             if (a, b) in impossible or near or (a == b and problem.radii[a] < problem.dmin):
                 rounds[a, b] = 2
+            if a != b and rounds[a, b] == 1 and problem.constraints:
+                rounds[a, b] = 1 if flyable_steps(problem, start[None], stop[None]).all() else 2
             while 1 < rounds[a, b] < problem.rounds and fly_leg(problem, start, stop, int(rounds[a, b]) - 1) is None:
                 rounds[a, b] += 1
     return rounds

@@ -5,14 +5,16 @@ from typing import Literal
 
 import numpy as np
 
-from skyfed.flight.discs import allowed, anchor, circle, corners
+from skyfed.flight.discs import allowed, anchor, circle, corners, samples
 from skyfed.flight.legs import fly_leg
 from skyfed.flight.problem import Problem
+from skyfed.flight.steps import flyable_steps
 from skyfed.records import IDLE, Bools, Floats, Ints
 
 _SLACK = 1e-9  # m
 _LEG_TRIES = 20  # pairs of end points given up because no leg joins them, before the whole placement is
 _BEFORE_HINT = 12  # of these, tries before the hinted points are insisted on
+_RINGS = 4  # on which a disc is sampled where constraints cut into it
 _UNREACHED = -np.inf
 
 
@@ -20,7 +22,7 @@ class PlacementError(Exception):
     """No positions were found; `rounds` are the ones whose classes do not go together."""
 
     def __init__(self, rounds: list[int]) -> None:
-        super().__init__(f"no positions join the visits of rounds {rounds}")
+        super().__init__(f"no positions {f'join the visits of rounds {rounds}' if rounds else 'were found'}")
         self.rounds = rounds
 
 
@@ -46,6 +48,8 @@ def place(
         failed = _fill_idle(problem, positions, visits.rounds)
         if failed is None:
             return positions
+        if not len(visits.rounds):
+            break  # nothing to place differently
         if failed in (-1, len(visits.rounds) - 1):
             visits.open_end(max(failed, 0), first=failed == -1)
             continue
@@ -142,11 +146,11 @@ class _Visits:
         key = (self._labels[v - 1], self._labels[v], steps)
         if key not in self._links:
             before, now = self._points[key[0]], self._points[key[1]]
-            far = np.hypot(*(before[:, None] - now[None]).transpose(2, 0, 1))
-            fits = far <= steps * self._problem.vmax + _SLACK
             if steps == 1:
-                fits &= far >= self._problem.dmin - _SLACK
-            self._links[key] = fits
+                self._links[key] = flyable_steps(self._problem, before, now)
+            else:
+                far = np.hypot(*(before[:, None] - now[None]).transpose(2, 0, 1))
+                self._links[key] = np.asarray(far <= steps * self._problem.vmax + _SLACK)
         return self._links[key]
 
     def _culprits(self, last: int) -> list[int]:
@@ -168,6 +172,8 @@ def _for_sensing(problem: Problem, c: int) -> Floats:
     sets = [start[None], circle(start, problem.dmin * (1 + 1e-12), 12), circle(centre, radius, 24), corners(problem, c)]
     if np.isfinite(problem.vmax):
         sets += [circle(centre, radius * part, 18, phase=part) for part in (0.33, 0.67, 0.9)]
+    if problem.constraints:  # they may leave any part of the disc, not only its middle and its rim
+        sets.append(samples(problem, c, _RINGS))
     found = np.concatenate(sets)
     return found[allowed(problem, c, found)]
 

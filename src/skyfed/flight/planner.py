@@ -1,14 +1,17 @@
 """One door to all planners; no plan leaves it unverified."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
 
 from skyfed.errors import BadInputError, InfeasibleError
+from skyfed.flight.constraints.base import Constraint, names
+from skyfed.flight.discs import anchor
 from skyfed.flight.problem import Options, Problem
+from skyfed.flight.support import unsupported
 from skyfed.flight.verify import verify
 from skyfed.records import Plan
 
@@ -24,29 +27,58 @@ METHODS = {
     "scip": "skyfed.flight.scip:solve",
 }
 FALLBACK = "greedy"
+_BEYOND = 0.05  # of the region's shorter side: discs are estimates, and may reach a little over its edge
 
 
 def plan(problem: Problem, method: str = "exact", options: Options | None = None) -> Plan:
     """Plan one flight and verify it; a solver that fails is replaced by `greedy`, and the plan's note says so.
 
-    Raises InfeasibleError when the fallback does not verify either, BadInputError for an unknown method.
+    Raises InfeasibleError when the fallback does not verify either or the constraints leave no class to sense, and
+    BadInputError for an unknown method or a constraint that the method does not support.
     """
     options = options or Options()
     begin = time.process_time()
+    refuse_unsupported(method, problem.constraints)
+    closed = _closed_discs(problem)
     try:
-        return _verified(problem, load_solver(method)(problem, options))
+        return _noted(problem, _verified(problem, load_solver(method)(problem, options)), closed)
     except BadInputError:
         raise
     except Exception as error:  # whatever a solver raises must not cost the mission
         reason = f"{type(error).__name__}: {error}" if not isinstance(error, InfeasibleError) else str(error)
+    if problem.constraints:
+        reason += f"; constraints: {names(problem.constraints)}"
     if method == FALLBACK:
         raise InfeasibleError(f"flight.method = {method!r}: {reason}")
     try:
+        refuse_unsupported(FALLBACK, problem.constraints)
         instead = _verified(problem, load_solver(FALLBACK)(problem, options))
     except Exception as error:
         raise InfeasibleError(f"flight.method = {method!r}: {reason}; the fallback failed too: {error}") from None
     note = f"fallback {FALLBACK}: {method} failed ({reason})"
-    return replace(instead, bound=_ceiling(problem), seconds=time.process_time() - begin, method=method, note=note)
+    spent = time.process_time() - begin
+    instead = replace(instead, bound=_ceiling(problem), seconds=spent, method=method, note=note)
+    return _noted(problem, instead, closed)
+
+
+def refuse_unsupported(method: str, constraints: Sequence[Constraint]) -> None:
+    """Raise BadInputError if a method does not support a constraint; says what does."""
+    if not constraints:
+        return
+    for constraint, kinds in unsupported(load_solver(method), constraints):
+        own = f"a planner of your own with @supports({', '.join(map(repr, kinds))})"
+        instead = " or ".join(name for name in METHODS if _able(name, constraints)) or own
+        raise BadInputError(
+            f"flight.method = {method!r} does not support constraint {constraint.name} "
+            f"(it restricts {' and '.join(kinds)}); use {instead}"
+        )
+
+
+def _able(method: str, constraints: Sequence[Constraint]) -> bool:
+    try:
+        return not unsupported(load_solver(method), constraints)
+    except ImportError:  # a solver that is not installed
+        return False
 
 
 def fell_back(note: str) -> bool:
@@ -79,6 +111,34 @@ def _verified(problem: Problem, found: Plan) -> Plan:
         more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
         raise InfeasibleError(f"the plan does not verify: {violations[0]}{more}")
     return found
+
+
+def _closed_discs(problem: Problem) -> list[int]:
+    """Return the classes that only the user's constraints keep from being sensed; raises where that is all of them."""
+    if not problem.constraints:
+        return []
+    free = [c for c in range(problem.classes) if anchor(problem.paper_only, c) is not None]
+    closed = [c for c in free if anchor(problem, c) is None]
+    if free and closed == free:
+        raise InfeasibleError(
+            f"constraint {names(problem.constraints)} leaves no point over any disc: no class can be sensed"
+        )
+    return closed
+
+
+def _noted(problem: Problem, found: Plan, closed: list[int]) -> Plan:
+    """Add to a plan's note what its user should know though it breaks no constraint."""
+    notes = [found.note] if found.note else []
+    if closed:
+        notes.append(f"{names(problem.constraints)} closes the disc of class {', '.join(map(str, closed))}")
+    width, height = problem.region
+    beyond = (np.abs(found.positions) - np.asarray(problem.region) / 2).max(axis=1)
+    if beyond.max() > _BEYOND * min(width, height):
+        notes.append(
+            f"{np.count_nonzero(beyond > 0)} of {problem.rounds} positions lie outside the region of "
+            f"{width:g} x {height:g} m, by up to {beyond.max():.3g} m"
+        )
+    return replace(found, note="; ".join(notes))
 
 
 def _ceiling(problem: Problem) -> float:

@@ -1,13 +1,17 @@
 """The flight problem of one vehicle: its data and its constraints C1-C6 (Eq. 4)."""
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from skyfed.errors import BadInputError
+from skyfed.flight.constraints.base import Constraint
+from skyfed.flight.constraints.load import ConstraintSpec
 from skyfed.records import IDLE, Floats, Ints
 
 Windows = Literal["paper", "rolling"]
@@ -49,6 +53,11 @@ class FlightSettings(BaseModel):
     vmax: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         None, description="most metres a round; none = no limit"
     )
+    constraints: list[ConstraintSpec] = Field(
+        [],
+        description='constraints of your own: "package.module:Name", "path/to/file.py:Name", or a table with that as '
+        "`use` and the constraint's settings beside it (docs/constraint.md)",
+    )
     windows: Windows = Field("paper", description="C5's windows: as printed, or every C consecutive rounds")
     epsilon: float = Field(1e-6, gt=0, le=1, description="epsilon_tol inside the logarithm (Eq. 4)")
     field: Literal["estimated", "true"] = Field("estimated", description="the discs that are planned on")
@@ -85,9 +94,9 @@ class Options:
     sca: ScaSettings = field(default_factory=ScaSettings)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # equal only to itself: so planners can remember what they worked out for one
 class Problem:
-    """One vehicle's flight problem.
+    """One vehicle's flight problem; arrays may be given as nested lists.
 
     centres       (C, 2) m            mu_{u,c}
     radii         (C,) m              zeta * lambda_{u,c}
@@ -98,6 +107,7 @@ class Problem:
     epsilon                           epsilon_tol
     region        (width, height) m   idle vehicles stay inside where they can; not a constraint of the paper
     decay_length  m                   how fast sensing fades with distance; used only to choose positions inside discs
+    constraints                       constraints of the user's own, besides the paper's
     """
 
     centres: Floats
@@ -110,8 +120,12 @@ class Problem:
     epsilon: float = 1e-6
     region: tuple[float, float] = (1000.0, 1000.0)
     decay_length: float = 50.0
+    constraints: Sequence[Constraint] = ()
 
     def __post_init__(self) -> None:
+        for name in ("centres", "radii", "psi"):
+            object.__setattr__(self, name, _array(name, getattr(self, name), np.float64))
+        object.__setattr__(self, "imax", _array("imax", self.imax))
         if self.psi.ndim != 2:
             raise BadInputError(f"flight problem: psi has shape {self.psi.shape}; allowed: (classes, rounds)")
         C, T = self.psi.shape
@@ -129,6 +143,10 @@ class Problem:
             (0 <= self.dmin <= _FARTHEST and self.vmax > 0, f"dmin must be 0 to {_FARTHEST:g} m, vmax above 0"),
             (self.vmax >= self.dmin, f"vmax = {self.vmax} is below dmin = {self.dmin}: the vehicle could not move"),
             (0 < self.epsilon < np.inf, "epsilon must be above 0 and finite"),
+            (
+                all(isinstance(constraint, Constraint) for constraint in self.constraints),
+                "constraints must be objects of subclasses of skyfed.flight.Constraint",
+            ),
         ]
         for holds, message in checks:
             if not holds:
@@ -154,6 +172,11 @@ class Problem:
         """First round and one past the last of every window; (W, 2)."""
         return window_spans(self.classes, self.rounds, self.windows)
 
+    @property
+    def paper_only(self) -> "Problem":
+        """The problem without the user's constraints: a relaxation, so its bounds hold for the whole problem too."""
+        return replace(self, constraints=()) if self.constraints else self
+
     def collected(self, association: Ints) -> Floats:
         """Sum over time of I * psi, a class; (C,)."""
         rounds = np.flatnonzero(association != IDLE)
@@ -163,6 +186,13 @@ class Problem:
     def objective(self, association: Ints) -> float:
         """Objective of an association, nats (Eq. 4)."""
         return float(np.log(self.collected(association) + self.epsilon).sum())
+
+
+def _array(name: str, given: Any, kind: type | None = None) -> NDArray[Any]:
+    try:
+        return np.asarray(given, kind)
+    except (TypeError, ValueError):
+        raise BadInputError(f"flight problem: {name} is not an array of numbers") from None
 
 
 def window_spans(classes: int, rounds: int, windows: Windows) -> Ints:

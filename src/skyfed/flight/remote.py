@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from skyfed.flight.constraints.load import ConstraintSpec, load_constraints
 from skyfed.flight.planner import plan
 from skyfed.flight.problem import Options, Problem, ScaSettings
 from skyfed.records import Plan
@@ -32,7 +33,8 @@ def handle(job: bytes) -> bytes:
     option = told["options"]
     options = Options(**{**option, "sca": ScaSettings(**option["sca"])})
     rest = {**told["problem"], "region": tuple(told["problem"]["region"])}
-    return pack_plan(plan(Problem(**arrays, **rest), told["method"], options))
+    constraints = load_constraints([ConstraintSpec(**spec) for spec in told["constraints"]])
+    return pack_plan(plan(Problem(**arrays, **rest, constraints=constraints), told["method"], options))
 
 
 def _pack_job(problem: Problem, method: str, options: Options) -> bytes:
@@ -41,6 +43,7 @@ def _pack_job(problem: Problem, method: str, options: Options) -> bytes:
         "method": method,
         "options": {f.name: getattr(options, f.name) for f in fields(options)} | {"sca": options.sca.model_dump()},
         "problem": {name: getattr(problem, name) for name in scalars},
+        "constraints": [constraint.spec() for constraint in problem.constraints],  # the worker imports them itself
     }
     buffer = io.BytesIO()
     np.savez(

@@ -4,17 +4,25 @@ Each disc is sampled on rings; a link's length is the number of rounds the fligh
 same disc beats on every link is dropped: any flight through it can go through the other. A few samples a disc remain.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from skyfed.flight.discs import allowed, circle, corners
-from skyfed.flight.legs import fly_leg
+from skyfed.errors import BadInputError
+from skyfed.flight.constraints.base import legs_allowed
+from skyfed.flight.discs import allowed, anchor, corners, samples
+from skyfed.flight.legs import can_fly
 from skyfed.flight.problem import Problem
 from skyfed.records import Floats, Ints
 
 _SAMPLES = 2500  # samples over all discs, about
 _MOST_RINGS = 8
+_CONSTRAINED_RINGS = 3  # fewer where constraints cut links, since fewer points then drop out
+_CRAWL = 10  # missions that it takes to cross the region where a vehicle hardly moves
+_FOREVER = 2**60  # rounds; a number to fit an integer
+STATES = 90  # memory states a point, at most, in the search for walks
+_MEMORY = 3 * 2**30  # bytes that search may take
 
 
 @dataclass(frozen=True)
@@ -28,22 +36,28 @@ class Network:
 
 def flyable_network(problem: Problem) -> Network:
     """Points inside the allowed areas, linked by the rounds a flight takes that can be flown without meeting a disc."""
-    rings = _rings(problem)
-    points, label = [], []
-    for c in range(problem.classes):
-        sample = np.concatenate([_samples(problem, c, rings), corners(problem, c)])
-        sample = sample[allowed(problem, c, sample)]
-        points.append(sample)
-        label.append(np.full(len(sample), c))
-    found = _reduced(problem, np.concatenate(points), np.concatenate(label), np.zeros(problem.classes))
-    rounds = found.rounds.copy()
+
+    def build(rings: int) -> Network:
+        points, label = [], []
+        for c in range(problem.classes):
+            sample = np.concatenate([samples(problem, c, rings), corners(problem, c), *_anchors(problem, c)])
+            sample = sample[allowed(problem, c, sample)]
+            points.append(sample)
+            label.append(np.full(len(sample), c))
+        everywhere, labels = np.concatenate(points), np.concatenate(label)
+        rounds = _least_rounds(problem, everywhere, labels, np.zeros(problem.classes))
+        if problem.constraints:
+            i, j = np.nonzero(rounds == 1)
+            rounds[i, j] = np.where(legs_allowed(problem.constraints, everywhere[i], everywhere[j]), 1, 2)
+        return _reduced(problem, everywhere, labels, rounds)
+
+    network = _that_fits(problem, build, _CONSTRAINED_RINGS if problem.constraints else _rings(problem))
+    rounds = network.rounds.copy()
     for i, j in np.argwhere(rounds > 1):
-        while (
-            rounds[i, j] < problem.rounds
-            and fly_leg(problem, found.points[i], found.points[j], rounds[i, j] - 1) is None
-        ):
+        here, there = network.points[i], network.points[j]
+        while rounds[i, j] < problem.rounds and not can_fly(problem, here, there, rounds[i, j] - 1):
             rounds[i, j] += 1
-    return Network(found.points, found.label, rounds)
+    return Network(network.points, network.label, rounds)
 
 
 def optimistic_network(problem: Problem) -> Network:
@@ -51,11 +65,42 @@ def optimistic_network(problem: Problem) -> Network:
 
     Every point of a disc lies within `reach` of a sample, so a flight between two discs takes at least as many
     rounds as the samples' distance less both reaches; and never fewer than the distance between the discs.
+    Constraints of the user's own are ignored: they never shorten a flight.
     """
-    rings = _rings(problem)
-    samples = [_samples(problem, c, rings) for c in range(problem.classes)]
-    label = np.repeat(np.arange(problem.classes), [len(sample) for sample in samples])
-    return _reduced(problem, np.concatenate(samples), label, problem.radii * _covering_radius(rings))
+
+    _refuse_crawl(problem)
+
+    def build(rings: int) -> Network:
+        sets = [samples(problem, c, rings) for c in range(problem.classes)]
+        label = np.repeat(np.arange(problem.classes), [len(sample) for sample in sets])
+        points, reach = np.concatenate(sets), problem.radii * _covering_radius(rings)
+        return _reduced(problem, points, label, _least_rounds(problem, points, label, reach))
+
+    return _that_fits(problem, build, _rings(problem))
+
+
+def _that_fits(problem: Problem, build: Callable[[int], Network], most: int) -> Network:
+    """Build a network with as many rings as the search for walks has memory for."""
+    for rings in range(most, 0, -1):
+        network = build(rings)
+        needed = _search_bytes(problem, len(network.label))
+        if needed <= _MEMORY:
+            return network
+    raise BadInputError(
+        f"flight.vmax = {problem.vmax:g}: exact would need {needed / 2**30:.0f} GiB for {problem.classes} classes and "
+        f"{problem.rounds} rounds; use flight.method = greedy, or a larger vmax"
+    )
+
+
+def _search_bytes(problem: Problem, points: int) -> int:
+    """Bytes that `WalkSearch` takes, from above: four tables over the rounds, and seven numbers for every link."""
+    return 8 * points * STATES * (4 * problem.rounds + 7 * points)
+
+
+def _anchors(problem: Problem, c: int) -> list[Floats]:
+    """The anchor of a class that constraints cut into: the samples may have missed what they leave of it."""
+    start = anchor(problem, c) if problem.constraints else None
+    return [] if start is None else [start[None]]
 
 
 def _rings(problem: Problem) -> int:
@@ -65,13 +110,20 @@ def _rings(problem: Problem) -> int:
     return rings
 
 
+def _refuse_crawl(problem: Problem) -> None:
+    """Raise where a vehicle hardly moves in a whole mission: no two samples are alike then, so none would drop out."""
+    far = float(np.hypot(*np.ptp(problem.centres, axis=0)) + 2 * problem.radii.max())
+    needed = _search_bytes(problem, problem.classes * _ring_points(_rings(problem)))
+    if far > _CRAWL * problem.rounds * problem.vmax and needed > _MEMORY:
+        enough = 1.1 * far / _CRAWL / problem.rounds
+        raise BadInputError(
+            f"flight.vmax = {problem.vmax:g}: the discs lie up to {far:.0f} m apart, and exact would need "
+            f"{needed / 2**30:.0f} GiB; use vmax of {enough:.2g} m or more, or flight.method = greedy"
+        )
+
+
 def _ring_points(rings: int) -> int:
     return 1 + 3 * rings * (rings + 1)
-
-
-def _samples(problem: Problem, c: int, rings: int) -> Floats:
-    centre, radius = problem.centres[c], problem.radii[c]
-    return np.concatenate([centre[None], *(circle(centre, radius * k / rings, 6 * k) for k in range(1, rings + 1))])
 
 
 def _covering_radius(rings: int) -> float:
@@ -83,19 +135,29 @@ def _covering_radius(rings: int) -> float:
     return 0.75 / rings
 
 
-def _reduced(problem: Problem, points: Floats, label: Ints, reach: Floats) -> Network:
+def _least_rounds(problem: Problem, points: Floats, label: Ints, reach: Floats) -> Ints:
+    """Fewest rounds from point to point at vmax, given how far from its sample a vehicle may be; (N, N)."""
     far = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
     far -= (reach[label][:, None] + reach[label][None]) - 1e-9
-    rounds = np.ceil(far / problem.vmax - 1e-9).astype(np.int64)
+    rounds = _rounds_at(problem.vmax, far)
     apart = np.hypot(*(problem.centres[:, None] - problem.centres[None]).transpose(2, 0, 1))
     apart -= problem.radii[:, None] + problem.radii[None]
-    least = np.maximum(1, np.ceil(apart / problem.vmax - 1e-9)).astype(np.int64)
-    rounds = np.maximum(rounds, least[label][:, label])
+    least = np.maximum(1, _rounds_at(problem.vmax, apart))
+    return np.maximum(rounds, least[label][:, label])
+
+
+def _rounds_at(vmax: float, far: Floats) -> Ints:
+    with np.errstate(over="ignore"):
+        return np.minimum(np.ceil(far / vmax - 1e-9), _FOREVER).astype(np.int64)
+
+
+def _reduced(problem: Problem, points: Floats, label: Ints, rounds: Ints) -> Network:
+    """Drop the points that others beat; links that take longer than the mission count as long as it."""
     keep = np.arange(len(label))
     while True:
         kept = _undominated(rounds[np.ix_(keep, keep)], label[keep])
         if len(kept) == len(keep):
-            return Network(points[keep], label[keep], rounds[np.ix_(keep, keep)])
+            return Network(points[keep], label[keep], np.minimum(rounds[np.ix_(keep, keep)], problem.rounds))
         keep = keep[kept]
 
 

@@ -9,12 +9,11 @@ worth it finds is an upper bound, and the prices of C5 in `pricing` keep the oth
 import numpy as np
 
 from skyfed.flight.problem import Problem
-from skyfed.flight.travel import Network
+from skyfed.flight.travel import STATES, Network
 from skyfed.records import Bools, Floats, Ints
 
 Walk = list[tuple[int, int]]  # (round, point of the network), in time order
 
-_STATES = 90  # memory states a point, at most
 _MOST_COUNT = 3  # visits counted up to this
 _NEVER = -1e18
 
@@ -131,7 +130,7 @@ class WalkSearch:
         top = int(min(_MOST_COUNT, max(1, problem.imax.max(initial=1))))
         base = top + 1
         slots = 1
-        while slots < C and base ** (slots + 1) <= _STATES:
+        while slots < C and base ** (slots + 1) <= STATES:
             slots += 1
         M = self._states = base**slots
         apart = np.hypot(*(problem.centres[:, None] - problem.centres[None]).transpose(2, 0, 1))

@@ -1,7 +1,7 @@
 """A model's weights, gradients and buffers as flat vectors that its tensors are views of."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TypeVar
@@ -19,6 +19,7 @@ from skyfed.wire import Channels
 
 _Array = TypeVar("_Array", bound=NDArray[np.generic])
 Order = tuple[int, ...]
+Adjust = Callable[[Tensor, Tensor], Tensor]  # live weights, their gradient -> the gradient that is used
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,6 @@ class Layout:
         """Return of a (p,) array what belongs to live entries."""
         return whole if self.live is None else np.concatenate([whole[:0], *(whole[run] for run in self.live)])  # type: ignore[return-value]
 
-    def masked(self, whole: Singles, mask: Bools) -> Singles:
-        """Return (p,) entries with zeros at the live ones that a mask leaves out."""
-        found = whole.copy()
-        for run, places in self.parts():
-            found[run] *= mask[places]
-        return found
-
     def plain_places(self) -> Ints:
         """Return (p,) for every entry its place in the tensors laid out one after the other in their own order."""
         parts = [
@@ -111,8 +105,9 @@ def runs_of(flags: Bools) -> tuple[slice, ...]:
 class FlatModel:
     """A module whose parameters and float buffers are views of one vector each.
 
-    With the side of its pictures, convolutions on small maps skip what only meets padding, and `layout.live` says
-    which entries can have a gradient. With `wide`, pictures and kernels lie channels last, which is faster.
+    Given the shape of its inputs, convolutions on small maps skip what only meets padding, and `layout.live` says
+    which entries can have a gradient; only these are loaded and read. The others keep their initial values. With
+    `wide`, pictures and kernels lie channels last, which is faster.
     """
 
     device: torch.device
@@ -127,7 +122,7 @@ class FlatModel:
         module: nn.Module,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
-        side: int | None = None,
+        inputs: Shape | None = None,
         wide: bool = False,
         seen: dict[str, list[Shape]] | None = None,
         probe: bool = False,
@@ -147,9 +142,9 @@ class FlatModel:
             raise BadInputError("model.name: the module has no weights to train")
         buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
         if seen is None:
-            seen = {} if side is None else conv_inputs(module, side)
+            seen = {} if inputs is None else conv_inputs(module, inputs)
         dead = _dead_taps(module, seen) if like is None else _same_taps(module, like.dead_taps)
-        if probe and seen and not _harmless(module, seen, dead, side or 1):
+        if probe and seen and not _harmless(module, seen, dead, inputs or ()):
             seen, dead = {}, {}
         if self.device.type == "cpu":
             use_taps(module, seen)
@@ -178,22 +173,17 @@ class FlatModel:
             buffer.set_(part)  # type: ignore[call-overload]
         self.layout = _layout(module, orders, dead, len(self.buffers))
         self.dead_taps = {name: dead[id(p)] for name, p in module.named_parameters() if id(p) in dead}
-        self._loaded: tuple[Tensor, int] | None = None
         self.start: Singles = np.empty(0, np.float32)  # live entries as they were loaded
         self._taps = [layer for layer in module.modules() if isinstance(layer, TapConv2d)]
         self._added = _added_runs(module, self.layout)
         # counters and the like do not travel: every round starts from what they were at first
         self._counters = [(buffer, buffer.clone()) for buffer in module.buffers() if not buffer.is_floating_point()]
 
-    def load(self, weights: Tensor, buffers: Tensor) -> None:
-        """Copy weights and buffers in; of the tensor that was loaded last only what steps may have changed."""
-        if self._loaded is None or self._loaded[0] is not weights or self._loaded[1] != weights._version:
-            self.weights.copy_(weights)
-            self._loaded = (weights, weights._version)
-            self.start = self.layout.of_live(weights.cpu().numpy())
-        else:
-            self.fill(torch.from_numpy(self.start))
-        self.reset(buffers)
+    def load(self, live: Singles, buffers: Singles) -> None:
+        """Copy (n,) live entries and buffers in."""
+        self.start = live
+        self.fill(torch.from_numpy(live))
+        self.reset(torch.from_numpy(buffers))
 
     def fill(self, live: Tensor) -> None:
         """Copy (n,) live entries in; all else stays."""
@@ -230,15 +220,21 @@ class FlatModel:
         whole = self.gradient.cpu().numpy()
         return self.layout.of_live(whole) if self.layout.live else whole.copy()
 
-    def step(self, rate: float, mask: Tensor | None = None) -> None:
-        """Take one step down the gradient; live entries whose (n,) mask is zero are left alone."""
+    def step(self, rate: float, mask: Tensor | None = None, adjust: Adjust | None = None) -> None:
+        """Take one step down the gradient, adjusted if asked for; live entries whose (n,) mask is zero stay."""
         for layer in self._taps:
             layer.settle()
+        slope = None if adjust is None else adjust(self._live(self.weights), self._live(self.gradient))
         for run, part in self.layout.parts():
+            down = self.gradient[run] if slope is None else slope[part]
             if mask is None:
-                self.weights[run].sub_(self.gradient[run], alpha=rate)
+                self.weights[run].sub_(down, alpha=rate)
             else:
-                self.weights[run].addcmul_(self.gradient[run], mask[part], value=-rate)
+                self.weights[run].addcmul_(down, mask[part], value=-rate)
+
+    def _live(self, whole: Tensor) -> Tensor:
+        """Return the (n,) live entries of a flat vector; a copy where some are not live."""
+        return whole if self.layout.live is None else torch.cat([whole[run] for run in self.layout.runs])
 
     def live(self) -> Singles:
         """Return a copy of the (n,) live entries as an array."""
@@ -248,10 +244,6 @@ class FlatModel:
     def moved(self) -> Singles:
         """Return a copy of the buffers as an array."""
         return self.buffers.cpu().numpy().copy()
-
-    def on_host(self) -> tuple[Singles, Singles]:
-        """Return copies of weights and buffers as arrays."""
-        return self.weights.cpu().numpy().copy(), self.moved()
 
 
 def _zeros(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -273,14 +265,14 @@ def usable_device(name: str) -> torch.device:
     return device
 
 
-def _harmless(module: nn.Module, seen: dict[str, list[Shape]], dead: dict[int, Bools], side: int) -> bool:
+def _harmless(module: nn.Module, seen: dict[str, list[Shape]], dead: dict[int, Bools], inputs: Shape) -> bool:
     """Try a module in training: no gradient at dead taps, and the same gradients with taps as without."""
     state = torch.get_rng_state()
     example = next(module.parameters())
     plain, fast = copy.deepcopy(module), copy.deepcopy(module)
     try:
         FlatModel(fast, example.dtype, example.device, seen=seen)
-        images = torch.randn(4, 3, side, side, dtype=example.dtype, device=example.device)
+        images = torch.randn(4, *inputs, dtype=example.dtype, device=example.device)
         for model in (plain, fast):
             torch.default_generator.manual_seed(0)  # some toss coins
             model.train()(images).square().sum().backward()

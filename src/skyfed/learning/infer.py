@@ -3,14 +3,20 @@
 Convolutions on the smallest maps are one matrix, on small ones Winograd's. Other models are tested as they are. Results
 differ from the model's own by rounding only.
 
+Two private operators of torch do additions and ReLU with a convolution or a product. They may change in any release, so
+they are tried out once per process; where they are missing or give something else, models are tested as they are.
+
 Between steps pictures are (picture, channel, y, x) with channels last in memory, (pixel, picture, channel), or rows
 (picture, pixel x channel), told apart by their dimensions.
 """
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from skyfed.learning.flat import FlatModel
 from skyfed.learning.minimal import LEAST, Minimal, Scratch, fits
@@ -27,10 +33,47 @@ Forward = Callable[[Tensor], Tensor]
 def forward_of(model: FlatModel) -> Forward:
     """Return a function from normalised pictures to outputs, for the weights the model has now."""
     model.module.eval()
-    plain = model.device.type == "cpu" and model.weights.dtype == torch.float32 and hasattr(torch.ops, "mkldnn")
+    plain = model.device.type == "cpu" and model.weights.dtype == torch.float32
     if plain and model.wide and isinstance(model.module, ResNet) and isinstance(model.module[1], nn.BatchNorm2d):
-        return _Folded(model.module, model.seen)
+        return _Folded(model.module, model.seen) if operators_work() else model.module
     return model.module
+
+
+@cache
+def operators_work() -> bool:
+    """Tell whether torch's private operators are there and give what its public functions give."""
+    x = torch.linspace(-1, 1, 2 * 4 * 3 * 3).view(2, 4, 3, 3).contiguous(memory_format=torch.channels_last)
+    kernel, bias = torch.linspace(-1, 2, 4 * 4).view(4, 4, 1, 1), torch.linspace(-1, 1, 4)
+    how, rows = ([0, 0], [1, 1], [1, 1], 1), x[:, :, 0, 0].contiguous()
+    try:
+        found = [
+            _convolve(x, kernel, bias, how, True, None),
+            _convolve(x, kernel, bias, how, False, None),
+            _convolve(x, kernel, bias, how, True, x),
+            _multiply(rows, kernel[:, :, 0, 0], bias, True),
+        ]
+    except (AttributeError, TypeError, RuntimeError):
+        return False
+    y, product = functional.conv2d(x, kernel, bias), functional.linear(rows, kernel[:, :, 0, 0], bias)
+    expected = [y.relu(), y, (y + x).relu(), product.relu()]
+    return all(a.shape == b.shape and torch.allclose(a, b, atol=1e-5) for a, b in zip(found, expected, strict=True))
+
+
+def _convolve(x: Tensor, weight: Tensor, bias: Tensor, how: tuple[Any, ...], relu: bool, add: Tensor | None) -> Tensor:
+    """Convolve, then add, then cut off below 0, in one call; `how` is padding, stride, dilation and groups."""
+    operator, last = torch.ops.mkldnn._convolution_pointwise, "relu" if relu else "none"
+    found: Tensor
+    if add is None:
+        found = operator(x, weight, bias, *how, last, [], "")
+    else:
+        found = operator.binary(x, add, weight, bias, *how, "add", 1.0, last, [], "")
+    return found
+
+
+def _multiply(rows: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+    """Multiply rows with a matrix, then cut off below 0, in one call."""
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "relu" if relu else "none", [], "")
+    return found
 
 
 class _Folded:
@@ -104,17 +147,8 @@ class _Kernel:
         self._how = (conv.padding, conv.stride, conv.dilation, conv.groups)
 
     def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
-        ops = torch.ops.mkldnn
-        last = "relu" if relu else "none"
-        x = _pictures(x)
-        found: Tensor
-        if add is None:
-            found = ops._convolution_pointwise(x, self._weight, self._bias, *self._how, last, [], "")
-        else:
-            found = ops._convolution_pointwise.binary(
-                x, _pictures(add), self._weight, self._bias, *self._how, "add", 1.0, last, [], ""
-            )
-        return found
+        add = None if add is None else _pictures(add)
+        return _convolve(_pictures(x), self._weight, self._bias, self._how, relu, add)
 
 
 class _Matrix:
@@ -167,10 +201,9 @@ class _Gathered:
         self._weights = [torch.cat([taps[tap] for _, tap in pairs], dim=1) for pairs in sees]
 
     def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
-        x, last = _pixels(x, self._count), "relu" if relu and add is None else "none"
-        product = torch.ops.mkldnn._linear_pointwise
+        x, last = _pixels(x, self._count), relu and add is None
         found = [
-            product(torch.cat([x[pixel] for pixel in pixels], dim=1), weight, self._bias, last, [], "")
+            _multiply(torch.cat([x[pixel] for pixel in pixels], dim=1), weight, self._bias, last)
             for pixels, weight in zip(self._sees, self._weights, strict=True)
         ]
         return _ended(torch.stack(found), relu and add is not None, add)

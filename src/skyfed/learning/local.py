@@ -1,115 +1,72 @@
 """One vehicle's training in one round: the winning ticket, the masked steps, the accumulated gradient (Eqs. 8-10)."""
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from skyfed.learning.channels import ChannelPruner
-from skyfed.learning.flat import FlatModel
+from skyfed.learning.batches import Batch
+from skyfed.learning.channels import ChannelPruner, Kept
+from skyfed.learning.flat import Adjust, FlatModel
 from skyfed.learning.prune import Scope, magnitude_mask
-from skyfed.records import Bools, Floats, Ints, Singles
-from skyfed.sensing.datasets.cache import Bytes, Pictures
+from skyfed.records import Bools, Singles
 from skyfed.wire import accumulated
 
+if TYPE_CHECKING:
+    from skyfed.tasks.task import Loss
+
 _PIECE = 256  # entries summed in their own precision
-_COUNTED = 1000  # pictures whose levels are counted at a time
-
-
-class Batches:
-    """Normalised mini-batches of a data set, straight from its bytes."""
-
-    def __init__(
-        self,
-        pictures: Pictures,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | None = None,
-        wide: bool = False,
-    ) -> None:
-        """Take the channels' means and deviations from the training pictures."""
-        self._format = torch.channels_last if wide else torch.contiguous_format
-        self._images, self._labels = torch.from_numpy(pictures.train_images), torch.from_numpy(pictures.train_labels)
-        self.mean, self.scale = (moment.to(device, dtype) for moment in channel_moments(pictures.train_images))
-
-    def draw(self, samples: Ints, size: int, count: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield `count` mini-batches: passes over the samples in random order, a new order for each pass."""
-        order: Ints = np.empty(0, np.int64)
-        size = min(size, len(samples))
-        for _ in range(count):
-            if len(order) < size:
-                order = np.concatenate([order, samples[rng.permutation(len(samples))]])
-            batch, order = torch.from_numpy(order[:size]), order[size:]
-            yield self._pair(batch)
-
-    def narrow(self) -> "Batches":
-        """Return the same with pictures channel by channel."""
-        found = copy.copy(self)
-        found._format = torch.contiguous_format
-        return found
-
-    def take(self, samples: Ints) -> tuple[Tensor, Tensor]:
-        """Return these samples as one mini-batch."""
-        return self._pair(torch.from_numpy(samples))
-
-    def _pair(self, samples: Tensor) -> tuple[Tensor, Tensor]:
-        images, labels = self._images.index_select(0, samples), self._labels.index_select(0, samples)
-        return self.normalised(images), labels.long().to(self.mean.device)
-
-    def normalised(self, images: Tensor) -> Tensor:
-        """Return bytes as floats with zero mean and unit deviation a channel."""
-        floats = images.to(self.mean.device, self.mean.dtype).sub_(self.mean).mul_(self.scale)
-        return floats.contiguous(memory_format=self._format)
-
-
-def channel_moments(images: Bytes) -> tuple[Tensor, Tensor]:
-    """Mean and one over the standard deviation of each channel, for bytes; (1, 3, 1, 1) each."""
-    counts = [_counts(images[:, c]) for c in range(3)]
-    level = np.arange(256)
-    mean = [count @ level / count.sum() for count in counts]
-    spread = [
-        max(1e-6, float(count @ level**2 / count.sum() - m * m)) ** 0.5 for count, m in zip(counts, mean, strict=True)
-    ]
-    shape = (1, 3, 1, 1)
-    wide = torch.float64
-    return torch.tensor(mean, dtype=wide).view(shape), 1 / torch.tensor(spread, dtype=wide).view(shape)
-
-
-def _counts(levels: Bytes) -> Floats:
-    """Return how often each of the 256 levels occurs; a few pictures at a time, since counting widens them."""
-    parts = [levels[k : k + _COUNTED] for k in range(0, len(levels), _COUNTED)]
-    return np.asarray(sum(np.bincount(part.reshape(-1), minlength=256) for part in parts), np.float64)
 
 
 def descend(
-    model: FlatModel, batches: Iterator[tuple[Tensor, Tensor]], rate: float, mask: Tensor | None = None
+    model: FlatModel,
+    batches: Iterator[Batch],
+    rate: float,
+    loss: "Loss",
+    mask: Tensor | None = None,
+    adjust: Adjust | None = None,
 ) -> float:
-    """Take one plain SGD step a mini-batch, masked entries left alone; returns the mean loss (Eqs. 8, 10)."""
+    """Take one plain SGD step per mini-batch, masked entries left alone; returns the mean loss (Eqs. 8, 10)."""
     total, count = 0.0, 0
     model.module.train()
-    for images, labels in batches:
+    for inputs, targets in batches:
         model.clear_gradient()
-        loss = functional.cross_entropy(model.module(images), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        error = loss(model.module(inputs), targets)
+        error.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
-            model.step(rate, mask)
-        total += float(loss.detach())
+            model.step(rate, mask, adjust)
+        total += float(error.detach())
         count += 1
     return total / max(1, count)
 
 
 @dataclass(frozen=True)
-class LocalRound:
+class Ticket:
+    """What a vehicle trains: some weights of the model, or a smaller model cut out of it.
+
+    mask       (n,) entries that stay              threshold  magnitude below which entries were pruned, else NaN
+    kept       how many of all p entries stay      channels   which channels stay, where whole channels are pruned
+    """
+
+    mask: Bools
+    threshold: float
+    kept: int
+    channels: Kept | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
     """What a vehicle's training gives, for the k entries of the n that can have a gradient that were trained.
 
     values    (k,) their d             mask       (n,) which entries were trained, None when all were
     trained   (k,) weights at the end  threshold  magnitude below which entries were pruned; NaN for channels
     buffers   (b,) at the end          loss       mean training loss
     kept      of all p entries         channels   which channels were kept, where whole channels were pruned
-    pruned_share  ||w - w_bar||^2 / ||w||^2 over the n entries (Eq. 17)
+    rate      local learning rate      pruned_share  ||w - w_bar||^2 / ||w||^2 over the n entries (Eq. 17)
+    start     (n,) the weights that training started from, as they were handed in
     """
 
     values: Singles
@@ -119,6 +76,8 @@ class LocalRound:
     buffers: Singles
     loss: float
     kept: int
+    rate: float
+    start: Singles
     channels: Bools | None = None
     pruned_share: float = 0.0
 
@@ -130,67 +89,72 @@ class LocalRound:
     @property
     def gradient(self) -> Singles:
         """(n,) d, zero where nothing was trained."""
-        return self.spread(self.values)
-
-    def spread(self, values: Singles) -> Singles:
-        """Return (n,) values with zeros where nothing was trained."""
         if self.mask is None:
-            return values
-        found = np.zeros(len(self.mask), values.dtype)
-        found[self.mask] = values
+            return self.values
+        found = np.zeros(len(self.mask), self.values.dtype)
+        found[self.mask] = self.values
         return found
 
 
-def train_locally(
+def find_ticket(
     model: FlatModel,
-    weights: Tensor,
-    buffers: Tensor,
-    dense: Iterator[tuple[Tensor, Tensor]] | None,
-    batches: Iterator[tuple[Tensor, Tensor]],
+    weights: Singles,
+    buffers: Singles,
+    batches: Iterator[Batch],
     rate: float,
+    loss: "Loss",
     delta: float,
     scope: Scope | None,
     pruner: ChannelPruner | None = None,
-) -> LocalRound:
-    """Find the ticket if there are `dense` batches, then train it: d = (w_start - w_end) / rate (Eqs. 8-10, d).
-
-    The mask comes from the weights after the dense steps; training starts again from the received weights under the
-    mask, with the received buffers (lottery ticket).
-    """
-    layout = model.layout
+) -> Ticket:
+    """Take dense steps and keep the largest weights after them, or the channels with the largest (Eq. 8, mask)."""
     model.load(weights, buffers)
-    start = model.start
-    if dense is None:
-        loss = descend(model, batches, rate)
-        trained = model.live()
-        values = accumulated(start, trained, rate)
-        return LocalRound(values, trained, None, float("nan"), model.moved(), loss, layout.size)
-    descend(model, dense, rate)
+    descend(model, batches, rate, loss)
     if pruner is not None:
         kept = pruner.choose(model.weights, delta)
         mask, total = pruner.mask(kept)
-        start = pruner.entries(kept, start)
-        model.reset(buffers)
-        small = pruner.cut(kept, torch.from_numpy(start).to(model.device))
-        loss = descend(small, batches, rate)
-        pruner.put_back(kept, small)
-        trained = small.live()
-        values = accumulated(start, trained, rate)
-        lost = _share(model.start, start)
-        return LocalRound(values, trained, mask, float("nan"), model.moved(), loss, total, kept.flags, lost)
+        return Ticket(mask, float("nan"), total, kept)
     runs, dead = (None, None) if scope is None else (scope.runs, scope.dead)
     mask, threshold, inside = magnitude_mask(model.live(), delta, runs, dead)
-    total = layout.size + inside - (layout.size if scope is None else scope.size)
-    within = torch.from_numpy(mask).to(model.device, model.weights.dtype)
+    size = model.layout.size
+    return Ticket(mask, threshold, size + inside - (size if scope is None else scope.size))
+
+
+def train(
+    model: FlatModel,
+    weights: Singles,
+    buffers: Singles,
+    batches: Iterator[Batch],
+    rate: float,
+    loss: "Loss",
+    ticket: Ticket | None = None,
+    pruner: ChannelPruner | None = None,
+    adjust: Adjust | None = None,
+) -> Trained:
+    """Train the ticket, or everything, from the received weights: d = (w_start - w_end) / rate (Eqs. 9-10, d).
+
+    Training starts again from the received weights under the mask, with the received buffers (lottery ticket).
+    """
     model.load(weights, buffers)
-    model.mask(within)
-    loss = descend(model, batches, rate, within)
-    places = np.flatnonzero(mask)  # faster than by the mask itself
-    trained, start = model.live()[places], start[places]
-    values = accumulated(start, trained, rate)
-    return LocalRound(
-        values, trained, mask, threshold, model.moved(), loss, total, pruned_share=_share(model.start, start)
-    )
+    if ticket is None:
+        error = descend(model, batches, rate, loss, adjust=adjust)
+        end = model.live()
+        d = accumulated(weights, end, rate)
+        return Trained(d, end, None, float("nan"), model.moved(), error, model.layout.size, rate, weights)
+    if ticket.channels is not None and pruner is not None:
+        start = pruner.entries(ticket.channels, weights)
+        small = pruner.cut(ticket.channels, torch.from_numpy(start).to(model.device))
+        error = descend(small, batches, rate, loss, adjust=adjust)
+        pruner.put_back(ticket.channels, small)
+        end, flags = small.live(), ticket.channels.flags
+    else:
+        within = torch.from_numpy(ticket.mask).to(model.device, model.weights.dtype)
+        model.mask(within)
+        error = descend(model, batches, rate, loss, within, adjust)
+        places = np.flatnonzero(ticket.mask)  # faster than by the mask itself
+        end, start, flags = model.live()[places], weights[places], None
+    d, lost = accumulated(start, end, rate), _share(weights, start)
+    return Trained(d, end, ticket.mask, ticket.threshold, model.moved(), error, ticket.kept, rate, weights, flags, lost)
 
 
 def _share(whole: Singles, kept: Singles) -> float:

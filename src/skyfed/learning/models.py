@@ -1,27 +1,29 @@
-"""The models: ResNet18 in two stems, a small CNN, an MLP, or a user's own nn.Module by import path."""
+"""The models: ResNet18 in two stems, a small CNN, an MLP, or your own nn.Module by import path."""
 
 import copy
-import importlib
+from math import prod
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from skyfed.errors import BadInputError
+from skyfed.imports import import_path
 from skyfed.learning.settings import ModelSettings
+from skyfed.learning.shapes import Shape
 from skyfed.rng import stream
 
 
-def build_model(settings: ModelSettings, classes: int, side: int, seed: int) -> nn.Module:
-    """Build the model with weights that follow from the seed alone."""
+def build_model(settings: ModelSettings, outputs: int, inputs: Shape, seed: int) -> nn.Module:
+    """Build the model for inputs of this shape, with weights that follow from the seed alone."""
     builders = {"resnet18": _resnet18, "cnn": _cnn, "mlp": _mlp}
     state = torch.get_rng_state()
     try:
         # modules draw their initial weights from torch's generator; it is put back as it was
         torch.default_generator.manual_seed(int(stream(seed, "initial weights").integers(2**63)))
         if settings.name in builders:
-            return builders[settings.name](settings, classes, side)
-        return _own(settings.name, classes, side)
+            return builders[settings.name](settings, outputs, inputs)
+        return _own(settings.name, outputs, inputs)
     finally:
         torch.set_rng_state(state)
 
@@ -31,38 +33,46 @@ def is_known(settings: ModelSettings) -> bool:
     return settings.name in ("resnet18", "cnn", "mlp")
 
 
-def _own(name: str, classes: int, side: int) -> nn.Module:
-    module, _, function = name.partition(":")
+def _own(name: str, outputs: int, inputs: Shape) -> nn.Module:
+    """Build a user's own model: of (outputs, side) for square pictures of three channels, else (outputs, shape)."""
+    make = import_path(name, "model.name")
     try:
-        built = getattr(importlib.import_module(module), function)(classes, side)
-    except Exception as error:  # whatever code of the user's own does
+        built = make(outputs, inputs[-1] if _is_picture(inputs) else inputs)
+    except (Exception, SystemExit) as error:  # whatever code of the user's own does
         reason = " ".join(str(error).splitlines())
         raise BadInputError(f"model.name = {name!r}: {type(error).__name__}: {reason}") from None
     if not isinstance(built, nn.Module):
         raise BadInputError(f"model.name = {name!r}: gave {type(built).__name__}; allowed: a torch.nn.Module")
-    _try(name, built, classes, side)
+    _try(name, built, outputs, inputs)
     return built
 
 
-def _try(name: str, model: nn.Module, classes: int, side: int) -> None:
-    """Show a model of the user's own two pictures: better now than after the flights are planned."""
+def _try(name: str, model: nn.Module, outputs: int, inputs: Shape) -> None:
+    """Show a model of the user's own two samples: better now than after the flights are planned."""
+    what = "pictures" if _is_picture(inputs) else "samples"
     try:
         with torch.no_grad():
-            scores = copy.deepcopy(model).eval()(torch.randn(2, 3, side, side))  # as pictures are: around 0, not all 0
-    except Exception as error:  # whatever code of the user's own does
+            scores = copy.deepcopy(model).eval()(torch.randn(2, *inputs))  # around 0 as inputs are, but not all 0
+    except (Exception, SystemExit) as error:  # whatever code of the user's own does
         reason = " ".join(str(error).splitlines())
-        what = f"fails on pictures (2, 3, {side}, {side})"
-        raise BadInputError(f"model.name = {name!r}: {what}: {type(error).__name__}: {reason}") from None
-    shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-    if shape != (2, classes):
+        size = ", ".join(map(str, (2, *inputs)))
         raise BadInputError(
-            f"model.name = {name!r}: gave {shape} for two pictures; allowed: (2, {classes}), a score a class"
+            f"model.name = {name!r}: fails on {what} ({size}): {type(error).__name__}: {reason}"
+        ) from None
+    shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    if shape != (2, outputs):
+        raise BadInputError(
+            f"model.name = {name!r}: gave {shape} for two {what}; allowed: (2, {outputs}), one number per output"
         )
 
 
-def _norm(kind: str, channels: int) -> nn.Module:
+def _is_picture(inputs: Shape) -> bool:
+    return len(inputs) == 3 and inputs[0] == 3 and inputs[1] == inputs[2]
+
+
+def _norm(kind: str, channels: int, axes: int = 2) -> nn.Module:
     if kind == "batch":
-        return nn.BatchNorm2d(channels)
+        return nn.BatchNorm1d(channels) if axes == 1 else nn.BatchNorm2d(channels)
     groups = max(g for g in range(1, min(32, channels) + 1) if channels % g == 0 and channels // g >= min(4, channels))
     return nn.GroupNorm(groups, channels)
 
@@ -90,41 +100,48 @@ class BasicBlock(nn.Module):
         return functional.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
 
 
-def _resnet18(settings: ModelSettings, classes: int, side: int) -> nn.Module:
+def _resnet18(settings: ModelSettings, outputs: int, inputs: Shape) -> nn.Module:
     width, norm = settings.width, settings.norm
+    if len(inputs) != 3:
+        raise BadInputError(f"model.name = 'resnet18' needs pictures, not samples of shape {inputs}")
+    channels = inputs[0]
     if settings.stem == "imagenet":
         stem: list[nn.Module] = [
-            nn.Conv2d(3, width, 7, 2, 3, bias=False),
+            nn.Conv2d(channels, width, 7, 2, 3, bias=False),
             _norm(norm, width),
             nn.ReLU(),
             nn.MaxPool2d(3, 2, 1),
         ]
     else:
-        stem = [nn.Conv2d(3, width, 3, 1, 1, bias=False), _norm(norm, width), nn.ReLU()]
+        stem = [nn.Conv2d(channels, width, 3, 1, 1, bias=False), _norm(norm, width), nn.ReLU()]
     blocks, inside = [], width
     for stage in range(4):
         outside = width * 2**stage
         for position in range(2):
             blocks.append(BasicBlock(inside, outside, 2 if stage and not position else 1, norm))
             inside = outside
-    model = ResNet(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, classes))
+    model = ResNet(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, outputs))
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
     return model
 
 
-def _cnn(settings: ModelSettings, classes: int, side: int) -> nn.Module:
-    width = settings.width
-    if side < 4:
-        raise BadInputError(f"model.name = 'cnn' needs pictures of at least 4 pixels a side, not {side}")
+def _cnn(settings: ModelSettings, outputs: int, inputs: Shape) -> nn.Module:
+    width, axes = settings.width, len(inputs) - 1
+    if axes not in (1, 2) or min(inputs[1:]) < 4:
+        raise BadInputError(
+            "model.name = 'cnn' needs pictures of at least 4 pixels per side, or signals (channels, length) of at "
+            f"least 4 steps, not samples of shape {inputs}"
+        )
+    conv, pool = (nn.Conv1d, nn.AdaptiveAvgPool1d) if axes == 1 else (nn.Conv2d, nn.AdaptiveAvgPool2d)
     return nn.Sequential(
-        nn.Conv2d(3, width, 3, 2, 1), _norm(settings.norm, width), nn.ReLU(),
-        nn.Conv2d(width, 2 * width, 3, 2, 1), _norm(settings.norm, 2 * width), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(32 * width, classes),
+        conv(inputs[0], width, 3, 2, 1), _norm(settings.norm, width, axes), nn.ReLU(),
+        conv(width, 2 * width, 3, 2, 1), _norm(settings.norm, 2 * width, axes), nn.ReLU(),
+        pool(4), nn.Flatten(), nn.Linear(4**axes * 2 * width, outputs),
     )  # fmt: skip
 
 
-def _mlp(settings: ModelSettings, classes: int, side: int) -> nn.Module:
+def _mlp(settings: ModelSettings, outputs: int, inputs: Shape) -> nn.Module:
     width = settings.width
-    return nn.Sequential(nn.Flatten(), nn.Linear(3 * side * side, width), nn.ReLU(), nn.Linear(width, classes))
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(inputs), width), nn.ReLU(), nn.Linear(width, outputs))

@@ -6,16 +6,19 @@ share a mini-batch follows from their numbers alone, so that new samples change 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
+from skyfed.learning.batches import Batch, Batches
 from skyfed.learning.flat import FlatModel
-from skyfed.learning.local import Batches
 from skyfed.records import Floats, Ints
 from skyfed.rng import stream
+
+if TYPE_CHECKING:
+    from skyfed.tasks.task import Loss
 
 
 class Partition:
@@ -79,18 +82,18 @@ class Sums:
         )
 
 
-def sums(model: FlatModel, batches: Batches, parts: Sequence[Ints]) -> Sums:
+def sums(model: FlatModel, batches: Batches, parts: Sequence[Ints], loss: "Loss") -> Sums:
     """Go once over some mini-batches with the model's present weights; its buffers change."""
     total = Sums(0, 0.0, np.zeros(model.layout.live_size), 0.0, 0)
     model.module.train()
     for part in parts:
-        images, labels = batches.take(part)
+        inputs, targets = batches.take(part)
         model.clear_gradient()
-        loss = functional.cross_entropy(model.module(images), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        error = loss(model.module(inputs), targets)
+        error.backward()  # type: ignore[no-untyped-call]
         slope = model.live_gradient().astype(np.float64)
         total.count += len(part)
-        total.loss += len(part) * float(loss.detach())
+        total.loss += len(part) * float(error.detach())
         total.square += len(part) * float(slope @ slope)
         slope *= len(part)
         total.gradient += slope
@@ -98,14 +101,14 @@ def sums(model: FlatModel, batches: Batches, parts: Sequence[Ints]) -> Sums:
     return total
 
 
-def losses(model: FlatModel, batches: Batches, parts: Sequence[Ints]) -> float:
+def losses(model: FlatModel, batches: Batches, parts: Sequence[Ints], loss: "Loss") -> float:
     """Return the mean loss over mini-batches, normalised as in training."""
     total, count = 0.0, 0
     model.module.train()
     with torch.no_grad():
         for part in parts:
-            images, labels = batches.take(part)
-            total += len(part) * float(functional.cross_entropy(model.module(images), labels))
+            inputs, targets = batches.take(part)
+            total += len(part) * float(loss(model.module(inputs), targets))
             count += len(part)
     return total / count
 
@@ -119,7 +122,7 @@ def spread(found: Sums, size: int) -> float:
     return variance * max(1.0, larger)
 
 
-def curvature(module: nn.Module, pairs: Sequence[tuple[Tensor, Tensor]], steps: int, rng: np.random.Generator) -> float:
+def curvature(module: nn.Module, pairs: Sequence[Batch], steps: int, rng: np.random.Generator, loss: "Loss") -> float:
     """Return the largest |eigenvalue| of the Hessian of the mean loss that so many steps of power iteration find."""
     module.train()
     weights = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -127,9 +130,9 @@ def curvature(module: nn.Module, pairs: Sequence[tuple[Tensor, Tensor]], steps: 
     direction, found = start / start.norm(), 0.0
     for _ in range(steps):
         product = torch.zeros_like(direction)
-        for images, labels in pairs:
-            loss = functional.cross_entropy(module(images), labels)
-            slopes = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True)
+        for inputs, targets in pairs:
+            error = loss(module(inputs), targets)
+            slopes = torch.autograd.grad(error, weights, create_graph=True, allow_unused=True)
             flat = torch.cat(
                 [(torch.zeros_like(w) if g is None else g).reshape(-1) for g, w in zip(slopes, weights, strict=True)]
             )

@@ -4,35 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from skyfed.learning.flat import Layout, runs_of
-from skyfed.learning.settings import PruneSettings
 from skyfed.records import Bools
-from skyfed.rng import stream
 
 _PIECE = 1 << 16  # entries handled at a time, to stay in cache
-
-
-def draw_delta(settings: PruneSettings, seed: int, round: int, vehicle: int) -> float:
-    """Return the pruning ratio of a vehicle in a round; the same for every algorithm that prunes."""
-    delta = settings.delta
-    if isinstance(delta, str):
-        raise ValueError("delta is chosen, not drawn")
-    if not isinstance(delta, list):
-        return delta
-    if len(delta) == 2:
-        return float(stream(seed, "delta", round, vehicle).uniform(delta[0], delta[1]))
-    return delta[vehicle % len(delta)]
-
-
-def least_delta(settings: PruneSettings) -> float:
-    """Return the smallest pruning ratio that any vehicle may have in any round."""
-    delta = settings.delta
-    if isinstance(delta, str):
-        return 0.0
-    return min(delta) if isinstance(delta, list) else delta
 
 
 @dataclass(frozen=True)
@@ -48,27 +25,14 @@ class Scope:
         return int(sum(run.stop - run.start for run in self.runs)) + len(self.dead)
 
 
-class Scopes:
-    """Knows what may be pruned of a model; sorts weights without a gradient only when they are new."""
-
-    def __init__(self, layout: Layout, only_kernels: bool) -> None:
-        inside = layout.kernels if only_kernels else np.ones(layout.size, bool)
-        self._runs = runs_of(layout.of_live(inside))
-        dead = inside.copy()
-        for run in layout.runs:
-            dead[run] = False
-        self._dead = runs_of(dead)
-        self._last: tuple[int, Scope] | None = None
-
-    def of(self, weights: NDArray[np.floating]) -> Scope:
-        """Return the scope for these (p,) weights."""
-        digest = xxhash.xxh3_64()
-        for run in self._dead:
-            digest.update(np.ascontiguousarray(weights[run]).data)
-        if self._last is None or self._last[0] != digest.intdigest():
-            dead = np.sort(np.abs(np.concatenate([weights[:0], *(weights[run] for run in self._dead)])))
-            self._last = (digest.intdigest(), Scope(self._runs, dead))
-        return self._last[1]
+def scope_of(layout: Layout, only_kernels: bool, whole: NDArray[np.floating]) -> Scope:
+    """Return what may be pruned of a model with these (p,) weights; those without a gradient never change."""
+    inside = layout.kernels if only_kernels else np.ones(layout.size, bool)
+    dead = inside.copy()
+    for run in layout.runs:
+        dead[run] = False
+    others = [whole[run] for run in runs_of(dead)]
+    return Scope(runs_of(layout.of_live(inside)), np.sort(np.abs(np.concatenate([whole[:0], *others]))))
 
 
 def magnitude_mask(

@@ -4,6 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from skyfed.imports import check_path
+from skyfed.rng import stream
+
 
 class ModelSettings(BaseModel):
     """Which model is trained."""
@@ -11,7 +14,9 @@ class ModelSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(
-        "resnet18", description="resnet18, cnn, mlp, or package.module:callable(classes, side) of one's own"
+        "resnet18",
+        description="resnet18, cnn, mlp, or your own: package.module:callable or file.py:callable, called with "
+        "(classes, side) for pictures and (outputs, shape) for other samples",
     )
     stem: Literal["imagenet", "cifar"] = Field("imagenet", description="resnet18: 7x7/2 and max-pool, or 3x3")
     width: int = Field(64, ge=1, le=1024, description="channels of the first stage")
@@ -20,9 +25,12 @@ class ModelSettings(BaseModel):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name not in ("resnet18", "cnn", "mlp") and not (":" in name and "." not in name.partition(":")[2]):
-            raise ValueError("allowed: resnet18, cnn, mlp, package.module:callable")
-        return name
+        if name in ("resnet18", "cnn", "mlp"):
+            return name
+        try:
+            return check_path(name)
+        except ValueError:
+            raise ValueError("allowed: resnet18, cnn, mlp, package.module:callable, file.py:callable") from None
 
 
 class TrainSettings(BaseModel):
@@ -52,8 +60,8 @@ class TrainSettings(BaseModel):
         """Local learning rate of round t."""
         return float(self.eta_local * self.eta_local_drop ** (t // self.eta_local_drop_every))
 
-    def genie_batches(self, vehicles: int) -> int:
-        """Mini-batches the genie takes in a round: what the fleet takes, what one vehicle takes, or a number."""
+    def central_batches(self, vehicles: int) -> int:
+        """Mini-batches of the central baseline per round: what the fleet takes, what one vehicle takes, or a number."""
         one = self.kappa * self.batches_per_round
         return {"fleet": vehicles * one, "vehicle": one}.get(str(self.genie_steps)) or int(self.genie_steps)
 
@@ -88,3 +96,20 @@ class PruneSettings(BaseModel):
         ):
             raise ValueError("delta: allowed: a number, [low, high] with low <= high, or one number a vehicle")
         return self
+
+    def draw(self, seed: int, round: int, vehicle: int) -> float:
+        """Return the pruning ratio of a vehicle in a round; the same for every algorithm that prunes."""
+        if isinstance(self.delta, str):
+            raise ValueError("delta is chosen, not drawn")
+        if not isinstance(self.delta, list):
+            return self.delta
+        if len(self.delta) == 2:
+            return float(stream(seed, "delta", round, vehicle).uniform(self.delta[0], self.delta[1]))
+        return self.delta[vehicle % len(self.delta)]
+
+    @property
+    def least(self) -> float:
+        """The smallest pruning ratio that any vehicle may have in any round."""
+        if isinstance(self.delta, str):
+            return 0.0
+        return min(self.delta) if isinstance(self.delta, list) else self.delta

@@ -17,10 +17,10 @@ Shape = tuple[int, ...]
 _KNOWN = {nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward}  # what a layer of one's own does is not known
 
 
-def conv_inputs(module: nn.Module, side: int) -> dict[str, list[Shape]]:
-    """Return the spatial shapes that each convolution layer sees in one forward pass over pictures of this side.
+def conv_inputs(module: nn.Module, inputs: Shape) -> dict[str, list[Shape]]:
+    """Return the spatial shapes that each convolution layer sees in one forward pass over inputs of this shape.
 
-    By name of the layer, one shape a call. Nothing is said about a module that fails on pictures of zeros.
+    By name of the layer, one shape per call. Nothing is said about a module that fails on inputs of zeros.
     """
     state = torch.get_rng_state()  # some toss coins even when they are tested
     try:
@@ -31,8 +31,8 @@ def conv_inputs(module: nn.Module, side: int) -> dict[str, list[Shape]]:
                 layer.register_forward_hook(_noting(seen.setdefault(name, [])))
         example = next(model.parameters())
         with torch.inference_mode():
-            model(torch.zeros(2, 3, side, side, dtype=example.dtype, device=example.device))
-    except Exception:  # whatever a module of the user's own does with a picture of zeros
+            model(torch.zeros(2, *inputs, dtype=example.dtype, device=example.device))
+    except Exception:  # whatever a module of the user's own does with zeros
         return {}
     finally:
         torch.set_rng_state(state)

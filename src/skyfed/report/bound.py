@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from rich.table import Table
 
-from skyfed.algorithms import find_recipe
+from skyfed.algorithms import KNOWN
 from skyfed.errors import BadInputError
 from skyfed.report.style import COLOURS, COLUMN, GRID, in_style, legend_above, whole_rounds
 from skyfed.report.tables import console
@@ -27,7 +27,7 @@ def diagnoses(folder: Path) -> list[Diagnosis]:
     """Read a run that recorded the constants of Theorem 1, finished or not."""
     config = RunFolder.config_of(folder)
     found = []
-    for name in config.algorithms:
+    for name in config.labels:
         rows = Stored(folder / name, "theory").rows() if (folder / name).is_dir() else []
         try:
             if rows:
@@ -53,7 +53,7 @@ def print_bounds(found: Sequence[Diagnosis]) -> None:
     out = console()
     for one in found:
         first = one.constants[0]
-        table = Table(title=f"{find_recipe(one.algorithm).title}: bound on the squared gradient, mean of "
+        table = Table(title=f"{_title(one)}: bound on the squared gradient, mean of "
                             f"{len(one.rounds)} measured rounds (Eq. 20)")  # fmt: skip
         table.add_column("term")
         for form in FORMS:
@@ -81,12 +81,15 @@ def print_bounds(found: Sequence[Diagnosis]) -> None:
             rate = 0.5 * one.largest_rate("corrected")
             parts = ", ".join(f"{name} {_number(value)}" for name, value in one.errors_at(rate).items())
             out.print(f"corrected, at half that rate ({rate:.3g}), errors beside progress and shift: {parts}")
-        pruned = find_recipe(one.algorithm).prune
-        if pruned:
+        if one.pruned:
             out.print(
                 f"assumption 5 (delta >= ||w - w_bar||^2 / ||w||^2) holds in {one.uploads - one.broken} of "
                 f"{one.uploads} uploads" + (f"; worst excess {one.worst:.3g} times" if one.broken else "")
             )
+
+
+def _title(one: Diagnosis) -> str:
+    return KNOWN[one.algorithm].title if one.algorithm in KNOWN else one.algorithm
 
 
 def _number(value: float) -> str:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from skyfed.algorithms import Row
 from skyfed.records import Floats, Ints
-from skyfed.runs.store import Row, Table
+from skyfed.runs.store import Row as TableRow
+from skyfed.runs.store import Table
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Curve:
-    """One algorithm: its runs, one a seed, and the bits of every upload of all of them.
+    """One row: its runs, one per seed, and the bits of every upload of all of them.
 
     paper_bits  by the paper's formula (modelled)    wire_bits  measured; an upload that was never sent is in neither
     """
 
-    algorithm: str
+    row: Row
     runs: tuple[Run, ...]
     paper_bits: Floats
     wire_bits: Floats
@@ -47,7 +49,7 @@ class Curve:
 class Line:
     """A curve over some axis, x, mean, low, high all (n,): means over the seeds, least and best accuracy, per cent."""
 
-    algorithm: str
+    row: Row
     seeds: int
     x: Floats
     mean: Floats
@@ -55,19 +57,20 @@ class Line:
     high: Floats
 
 
-def read_curves(folders: list[Path], algorithms: list[str]) -> list[Curve]:
-    """Read the tables of runs that differ in the seed only, finished or not; algorithms without rows are left out."""
+def read_curves(folders: list[Path], rows: list[Row]) -> list[Curve]:
+    """Read the tables of runs that differ in the seed only, finished or not; what has no rounds is left out."""
     curves = []
-    for algorithm in algorithms:
+    for row in rows:
         runs, sent = [], []
         for folder in folders:
-            if rows := Table(folder / algorithm, "rounds").rows():
-                done = {row["round"] for row in rows}  # of a round that was cut short there are uploads only
-                uplink = [row for row in Table(folder / algorithm, "uplink").rows() if row["round"] in done]
-                runs.append(course(rows, uplink))
-                sent += [(row["paper_bits"], 8 * row["wire_bytes"]) for row in uplink if row["wire_bytes"]]
+            if lines := Table(folder / row.name, "rounds").rows():
+                done = {line["round"] for line in lines}  # of a round that was cut short there are uploads only
+                uplink = [line for line in Table(folder / row.name, "uplink").rows() if line["round"] in done]
+                runs.append(course(lines, uplink))
+                sent += [(up.get("paper_bits", np.nan), 8 * up["wire_bytes"]) for up in uplink if up["wire_bytes"]]
         if runs:
-            curves.append(Curve(algorithm, tuple(runs), *np.array(sent, np.float64).reshape(-1, 2).T))
+            formula, measured = np.array(sent, np.float64).reshape(-1, 2).T
+            curves.append(Curve(row, tuple(runs), formula[np.isfinite(formula)], measured))
     return curves
 
 
@@ -84,7 +87,7 @@ def mean_lines(curves: list[Curve], axis: str, measure: str = "accuracy") -> lis
             at = [np.isin(run.rounds, shared) for run in runs]
             x = np.stack([getattr(run, axis)[here] for run, here in zip(runs, at, strict=True)])
             y = 100 * np.stack([getattr(run, measure)[here] for run, here in zip(runs, at, strict=True)])
-            lines.append(Line(curve.algorithm, len(runs), x.mean(0), y.mean(0), y.min(0), y.max(0)))
+            lines.append(Line(curve.row, len(runs), x.mean(0), y.mean(0), y.min(0), y.max(0)))
     return lines
 
 
@@ -95,9 +98,9 @@ def shares(sizes: Floats, most: int = 1000) -> tuple[Floats, Floats]:
     return np.sort(sizes)[np.maximum(rank - 1, 0)], np.arange(steps + 1) / steps
 
 
-def course(rows: list[Row], uplink: list[Row]) -> Run:
+def course(rows: list[TableRow], uplink: list[TableRow]) -> Run:
     """Put one seed's rounds and uploads together."""
-    by_round: dict[int, list[Row]] = defaultdict(list)
+    by_round: dict[int, list[TableRow]] = defaultdict(list)
     for row in uplink:
         by_round[row["round"]].append(row)
     tested = [k for k, row in enumerate(rows) if row["accuracy"] is not None]

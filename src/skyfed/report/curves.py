@@ -11,22 +11,22 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from skyfed.algorithms import find_recipe
 from skyfed.records import Floats
 from skyfed.report.courses import Curve, Line, mean_lines, shares
 from skyfed.report.style import (
     DASHED,
     GRID,
-    algorithm_look,
     blank_column,
     in_style,
     legend_above,
     linear,
     logarithmic,
+    looks,
     marked,
     whole_rounds,
 )
 
+Looks = dict[str, dict[str, Any]]
 Axis = Literal["megabytes", "modelled_seconds", "measured_seconds"]
 
 _LABELS: dict[Axis, str] = {
@@ -48,15 +48,16 @@ def draw_accuracy(curves: list[Curve], printed: dict[str, float] | None = None) 
     with in_style():
         figure, axes = blank_column("Round $t$", "Test accuracy (%)")
         whole_rounds(axes, 1 + max((int(line.x[-1]) for line in lines), default=0))
-        handles = _draw_lines(axes, lines)
-        larger = _magnify_end(axes, lines) if len(lines) > 1 else None
+        all_looks = looks([curve.row for curve in curves])
+        handles = _draw_lines(axes, lines, all_looks)
+        larger = _magnify_end(axes, lines, all_looks) if len(lines) > 1 else None
         if printed and lines:
-            handles.append(_mark_printed(larger or axes, lines, printed))
+            handles.append(_mark_printed(larger or axes, lines, printed, all_looks))
         _close(figure, axes, handles, "" if lines else "not tested yet")
     return figure
 
 
-def _mark_printed(axes: Axes, lines: list[Line], printed: dict[str, float]) -> Artist:
+def _mark_printed(axes: Axes, lines: list[Line], printed: dict[str, float], all_looks: Looks) -> Artist:
     """Mark the paper's final accuracies by arrowheads on the right edge; returns what the legend shall show."""
     edge = axes.get_xlim()[1]
     look: dict[str, Any] = {
@@ -68,9 +69,9 @@ def _mark_printed(axes: Axes, lines: list[Line], printed: dict[str, float]) -> A
         "zorder": 5,
     }
     for line in lines:
-        if line.algorithm in printed:
-            colour = algorithm_look(line.algorithm)["color"]
-            axes.plot([edge], [printed[line.algorithm]], color=colour, markeredgecolor="white", **look)
+        if line.row.name in printed:
+            colour = all_looks[line.row.name]["color"]
+            axes.plot([edge], [printed[line.row.name]], color=colour, markeredgecolor="white", **look)
     axes.set_xlim(right=edge)
     return Line2D([], [], color="0.4", label="the paper, in the end", **look)
 
@@ -80,8 +81,9 @@ def draw_accuracy_over(curves: list[Curve], axis: Axis) -> Figure:
 
     What is trained without vehicles has neither: its final accuracy is drawn as a level to compare with.
     """
-    lines = [line for line in mean_lines(curves, axis) if not find_recipe(line.algorithm).central and line.x[-1] > 0]
-    genies = [line for line in mean_lines(curves, "rounds") if find_recipe(line.algorithm).central]
+    lines = [line for line in mean_lines(curves, axis) if not line.row.central and line.x[-1] > 0]
+    central = [line for line in mean_lines(curves, "rounds") if line.row.central]
+    all_looks = looks([curve.row for curve in curves])
     ends = [float(line.x[-1]) for line in lines]
     with in_style():
         figure, axes = blank_column(_LABELS[axis], "Test accuracy (%)")
@@ -89,11 +91,11 @@ def draw_accuracy_over(curves: list[Curve], axis: Axis) -> Figure:
             scale = logarithmic if max(ends) > _FAR_APART * min(ends) else linear
             scale(axes, np.concatenate([line.x[line.x > 0] for line in lines]))
         handles: list[Artist] = []
-        for genie in genies:
-            look = algorithm_look(genie.algorithm) | {"linestyle": DASHED, "marker": "", "zorder": 1.9}
+        for line in central:
+            look = all_looks[line.row.name] | {"linestyle": DASHED, "marker": "", "zorder": 1.9}
             look["label"] = f"{look['label']} (central), final"
-            handles.append(axes.axhline(float(genie.mean[-1]), **look))
-        handles += _draw_lines(axes, lines)
+            handles.append(axes.axhline(float(line.mean[-1]), **look))
+        handles += _draw_lines(axes, lines, all_looks)
         _close(figure, axes, handles, "" if lines else "no algorithm with vehicles has been tested")
     return figure
 
@@ -101,13 +103,15 @@ def draw_accuracy_over(curves: list[Curve], axis: Axis) -> Figure:
 def draw_payloads(curves: list[Curve]) -> Figure:
     """Draw the empirical distribution of the sizes of all uploads, measured and by the paper's formula (Fig. 4)."""
     shown = [curve for curve in curves if curve.wire_bits.size]
+    all_looks = looks([curve.row for curve in curves])
     handles: list[Artist] = []
     with in_style():
         figure, axes = blank_column("Size of an upload (MB)", "Empirical CDF")
         axes.set_ylim(0, 1.02)
         for k, curve in enumerate(shown):
-            look, shift = algorithm_look(curve.algorithm), (k + 0.5) / len(shown)
-            _draw_shares(axes, curve.paper_bits / 8e6, look | _FORMULA, shift)
+            look, shift = all_looks[curve.row.name], (k + 0.5) / len(shown)
+            if curve.paper_bits.size:
+                _draw_shares(axes, curve.paper_bits / 8e6, look | _FORMULA, shift)
             handles += _draw_shares(axes, curve.wire_bits / 8e6, look | _MEASURED, shift)
         if shown:
             bits = [bits for curve in shown for bits in (curve.paper_bits, curve.wire_bits)]
@@ -130,11 +134,11 @@ def draw_law(deltas: Sequence[float], modelled: Sequence[float], measured: dict[
     return figure
 
 
-def _draw_lines(axes: Axes, lines: list[Line], marks: int = 6) -> list[Artist]:
+def _draw_lines(axes: Axes, lines: list[Line], all_looks: Looks, marks: int = 6) -> list[Artist]:
     """Draw lines and bands; returns what the legend shall show."""
     handles: list[Artist] = []
     for k, line in enumerate(lines):
-        look = algorithm_look(line.algorithm)
+        look = all_looks[line.row.name]
         if line.seeds > 1:
             stroke = 4.0 if len(line.x) == 1 else 0.0  # or one could not see a single point's band
             axes.fill_between(line.x, line.low, line.high, color=look["color"], alpha=0.15, linewidth=stroke)
@@ -146,7 +150,7 @@ def _draw_lines(axes: Axes, lines: list[Line], marks: int = 6) -> list[Artist]:
     return handles
 
 
-def _magnify_end(axes: Axes, lines: list[Line]) -> Axes | None:
+def _magnify_end(axes: Axes, lines: list[Line], all_looks: Looks) -> Axes | None:
     """Show the last fifth of the rounds larger in the lower right, where many were tested and no line passes there.
 
     Returns the axes of what is shown larger.
@@ -164,7 +168,7 @@ def _magnify_end(axes: Axes, lines: list[Line]) -> Axes | None:
     inset.spines[:].set_color("0.5")
     inset.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     inset.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    _draw_lines(inset, lines, marks=25)
+    _draw_lines(inset, lines, all_looks, marks=25)
     (left, right), (below, above) = inset.get_xlim(), inset.get_ylim()
     axes.add_patch(Rectangle((left, below), right - left, above - below, fill=False, color="0.5", linewidth=0.6))
     return inset

@@ -1,10 +1,13 @@
 """The page of all settings, made from the settings classes themselves: `python -m skyfed.report.settings`."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
 
+from skyfed.algorithms import KNOWN, Row, find_class
+from skyfed.blocks.tables import TABLES
 from skyfed.config import Config, presets
 
 _HEAD = """# Settings
@@ -15,12 +18,50 @@ the defaults below. A run folder's `config.toml` holds them all and runs again a
 """
 
 
+_ROWS = """## Rows of `algorithms`
+
+An entry of `algorithms` is an id, an import path, or a table: a row with settings of its own. Two rows may use one
+algorithm.
+
+```toml
+algorithms = ["afl", {use = "afl-quant", label = "EDEN", quantise = {scheme = "eden", s = 1}}]
+```
+"""
+
+
 def settings_page() -> str:
     """Return the page in Markdown."""
     lines = [_HEAD, "## Presets", "", "| preset | what it is |", "|---|---|"]
     lines += [f"| `{name}` | {line} |" for name, line in presets().items()]
-    lines += ["", *_table(Config, "")]
+    lines += ["", *_table(Config, ""), *_rows()]
     return "\n".join(lines) + "\n"
+
+
+def _rows() -> list[str]:
+    """Say what a row of `algorithms` may set: its name, the tables that all algorithms share, and keys of its own."""
+    lines = [_ROWS, "| key | default | allowed | meaning |", "|---|---|---|---|", *_keys(Row, Row.model_fields)]
+    lines += [f"| {', '.join(f'`{name}`' for name in TABLES)} | as above | table | instead of the run's own |", ""]
+    lines += ["| id | title | what makes it so |", "|---|---|---|"]
+    for use, known in KNOWN.items():
+        words = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in known.settings.items())
+        lines.append(f"| `{use}` | {known.title} | {words or ('central' if known.central else 'the defaults')} |")
+    for each in dict.fromkeys(find_class(Row(use=use)) for use in KNOWN):
+        own = [name for name in each.Settings.model_fields if name not in TABLES]
+        if own:
+            uses = [f"`{use}`" for use in KNOWN if find_class(Row(use=use)) is each]
+            lines += ["", f"Rows that use {', '.join(uses)} also have:", ""]
+            lines += ["| key | default | allowed | meaning |", "|---|---|---|---|", *_keys(each.Settings, own)]
+    return lines
+
+
+def _keys(model: type[BaseModel], names: Iterable[str]) -> list[str]:
+    """Return a line for each of these keys."""
+    properties, lines = model.model_json_schema()["properties"], []
+    for name in names:
+        field = model.model_fields[name]
+        default = "needed" if field.is_required() else _value(field.default)
+        lines.append(f"| `{name}` | {default} | {_kinds(properties[name])} | {field.description or ''} |")
+    return lines
 
 
 def _table(model: type[BaseModel], prefix: str) -> list[str]:
@@ -30,11 +71,10 @@ def _table(model: type[BaseModel], prefix: str) -> list[str]:
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             inner.append((name, kind))
         else:
-            schema = model.model_json_schema()["properties"][name]
-            plain.append(f"| `{name}` | {_value(field.default)} | {_kinds(schema)} | {field.description or ''} |")
+            plain.append(name)
     title = f"## `[{prefix}]`" if prefix else "## Top level"
     lines = [title, "", (model.__doc__ or "").split("\n")[0], ""]
-    lines += ["| key | default | allowed | meaning |", "|---|---|---|---|", *plain, ""]
+    lines += ["| key | default | allowed | meaning |", "|---|---|---|---|", *_keys(model, plain), ""]
     for name, kind in inner:
         lines += _table(kind, f"{prefix}.{name}" if prefix else name)
     return lines
@@ -52,9 +92,8 @@ def _kinds(schema: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if "const" in schema:
         return f"`{schema['const']}`"
-    kind = {"integer": "whole number", "number": "number", "string": "text", "array": "array"}.get(
-        schema.get("type", ""), ""
-    )
+    words = {"integer": "whole number", "boolean": "true or false", "string": "text"}
+    kind = words.get(schema.get("type", ""), schema.get("type", ""))
     signs = (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<"))
     return " ".join([kind, ", ".join(f"{sign} {schema[key]:g}" for key, sign in signs if key in schema)]).strip()
 

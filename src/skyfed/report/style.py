@@ -1,7 +1,6 @@
 """How every figure looks: an IEEE page's widths and letters, colours that all eyes tell apart, axes, legends."""
 
 import math
-import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -14,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
-from skyfed.algorithms import RECIPES, find_recipe
+from skyfed.algorithms import KNOWN, Row
 
 COLUMN, PAGE = 3.5, 7.16  # inches, one and both columns of an IEEE page
 
@@ -36,9 +35,10 @@ STROKES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1.2,
 MARKERS = "osD^vPdX<>ph"
 MARKER_LOOK: dict[str, Any] = {"markersize": 3.6, "markeredgecolor": "white", "markeredgewidth": 0.3}
 DASHED: Any = (0, (4, 1.6))
-# One look a row of RECIPES, in its order: the genie black and dashed, the last of the paper's five a full line.
+# One look per known algorithm, in order: the central one black and dashed, the last of the paper's five a full line.
 _HUES = [COLOURS[k] for k in (6, 0, 2, 3, 1, 4, 5, 7, 8, 9)]
 _HABITS: list[Any] = [DASHED, (0, (1.2, 1.0)), (0, (5, 1.2, 1, 1.2)), (0, (5, 1.2, 1, 1.2, 1, 1.2)), "-"]
+_PAPER = ("sgd", "afl", "afl-prune", "afl-quant", "2ceoafl")  # these look the same in all runs
 GRID: dict[str, Any] = {"color": "0.92", "linewidth": 0.5}
 _NUMBERS = "{x:,.10g}"  # of a tick, written out in full
 
@@ -57,12 +57,16 @@ def blank_column(x: str, y: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def algorithm_look(algorithm: str) -> dict[str, Any]:
-    """Colour, stroke, marker and name of an algorithm's line, the same in every figure."""
-    known = list(RECIPES)
-    k = known.index(algorithm) if algorithm in known else len(known) + zlib.crc32(algorithm.encode()) % 7
-    look = {"color": _HUES[k % len(_HUES)], "linestyle": _HABITS[k % len(_HABITS)], "linewidth": 1.0}
-    return look | {"marker": MARKERS[k % len(MARKERS)], "label": find_recipe(algorithm).title} | MARKER_LOOK
+def looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Colour, stroke, marker and name of every row's line, by label, the same in every figure of a run."""
+    known = [name for name in KNOWN if name in _PAPER]
+    others = [row.name for row in rows if row.name not in known]
+    found = {}
+    for row in rows:
+        k = known.index(row.name) if row.name in known else len(known) + others.index(row.name)
+        look = {"color": _HUES[k % len(_HUES)], "linestyle": _HABITS[k % len(_HABITS)], "linewidth": 1.0}
+        found[row.name] = look | {"marker": MARKERS[k % len(MARKERS)], "label": row.title} | MARKER_LOOK
+    return found
 
 
 def marked(x: NDArray[np.float64], count: int, shift: float) -> list[int]:

@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-from skyfed.algorithms import find_recipe
+from skyfed.algorithms import KNOWN, Row
 from skyfed.flight.fleet import FleetPlan, age_of_information
-from skyfed.mission import Mission
 from skyfed.report.terminal import in_ci
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Table as Stored
 from skyfed.runs.sweep import Job
+from skyfed.world.mission import Mission
 
 _WIDTH = 140  # where the output is not a terminal
 
@@ -158,16 +158,16 @@ def _of_algorithms(title: str, names: str) -> Table:
     return table
 
 
-def print_seeds(folders: list[Path], algorithms: list[str], title: str) -> None:
-    """Print one line an algorithm: mean and standard deviation over the seeds that have got somewhere."""
+def print_seeds(folders: list[Path], rows: list[Row], title: str) -> None:
+    """Print one line per row: mean and standard deviation over the seeds that have got somewhere."""
     names = (
         "algorithm|seeds|accuracy\n(test so far, %)|accuracy\n(whole test, %)|mean over\ntime (%)|forgetting\n(%)|"
         "sent, measured\n(MB)|training,\nmeasured (s)"
     )
     table = _of_algorithms(title, names)
 
-    for algorithm in algorithms:
-        found = [one for folder in folders if (one := summarise(folder, algorithm))]
+    for row in rows:
+        found = [one for folder in folders if (one := summarise(folder, row.name))]
         if not found:
             continue
         figures = [
@@ -175,17 +175,17 @@ def print_seeds(folders: list[Path], algorithms: list[str], title: str) -> None:
             for key in ("accuracy", "accuracy_full", "mean_accuracy", "forgetting")
         ]
         sent = ["-", "-"]
-        if not find_recipe(algorithm).central:
+        if not row.central:
             sent = [
                 spread([one.uplink_bytes for one in found], 1e-6),
                 spread([one.measured_seconds for one in found], 1),
             ]
-        table.add_row(find_recipe(algorithm).title, str(len(found)), *figures, *sent)
+        table.add_row(row.title, str(len(found)), *figures, *sent)
     show(table, ("forgetting\n(%)", "mean over\ntime (%)", "training,\nmeasured (s)"))
 
 
-def print_summary(folder: Path, algorithms: list[str], title: str) -> None:
-    """Print one line an algorithm."""
+def print_summary(folder: Path, rows: list[Row], title: str) -> None:
+    """Print one line per row."""
     names = (
         "algorithm|rounds|accuracy\n(test so far, %)|accuracy\n(whole test, %)|mean over\ntime (%)|forgetting\n(%)|"
         "sent, measured\n(MB)|sent, paper's\nformula (MB)|training,\nmodelled (s)|training,\nmeasured (s)|wall\n(s)"
@@ -195,16 +195,16 @@ def print_summary(folder: Path, algorithms: list[str], title: str) -> None:
     def percent(value: float | None) -> str:
         return "-" if value is None else f"{100 * value:.1f}"
 
-    for algorithm in algorithms:
-        found = summarise(folder, algorithm)
+    for row in rows:
+        found = summarise(folder, row.name)
         if found is None:
             continue
         sent: list[Any] = ["-"] * 4
-        if not find_recipe(algorithm).central:
+        if not row.central:
             sent = [f"{found.uplink_bytes / 1e6:.1f}", f"{found.paper_bits / 8e6:.1f}"]
             sent += [f"{found.modelled_seconds:.0f}", f"{found.measured_seconds:.1f}"]
         figures = [percent(x) for x in (found.accuracy, found.accuracy_full, found.mean_accuracy, found.forgetting)]
-        table.add_row(find_recipe(algorithm).title, str(found.rounds), *figures, *sent, f"{found.wall_seconds:.0f}")
+        table.add_row(row.title, str(found.rounds), *figures, *sent, f"{found.wall_seconds:.0f}")
     spare = (
         "mean over\ntime (%)",
         "forgetting\n(%)",
@@ -215,23 +215,23 @@ def print_summary(folder: Path, algorithms: list[str], title: str) -> None:
     show(table, spare)
 
 
-def print_resources(folder: Path, algorithms: list[str], title: str) -> None:
-    """Print what accuracy cost, one line an algorithm: bytes and seconds measured, seconds and joules modelled."""
+def print_resources(folder: Path, rows: list[Row], title: str) -> None:
+    """Print what accuracy cost, one line per row: bytes and seconds measured, seconds and joules modelled."""
     names = (
         "algorithm|accuracy\n(%)|sent\n(MB)|train / fly / send,\nmodelled (s)|train / fly / send,\nmodelled (kJ)|"
         "training,\nmeasured (s)|points\na MB|points\na kJ|late|least battery\n(%)"
     )
     table = _of_algorithms(title, names)
     config = RunFolder(folder).read_config()
-    for algorithm in algorithms:
-        found = summarise(folder, algorithm)
-        if found is None or find_recipe(algorithm).central:
+    for row in rows:
+        found = summarise(folder, row.name)
+        if found is None or row.central:
             continue
         points = None if found.accuracy is None else 100 * found.accuracy
         seconds = (found.modelled_seconds, found.fly_seconds, found.send_seconds)
         joules = (found.modelled_energy, found.fly_joules, found.send_joules)
         table.add_row(
-            find_recipe(algorithm).title,
+            row.title,
             "-" if points is None else f"{points:.1f}",
             f"{found.uplink_bytes / 1e6:.1f}",
             " / ".join(f"{value:.0f}" for value in seconds),
@@ -254,7 +254,7 @@ def sweep_rows(jobs: list[Job], place: Path) -> list[dict[str, Any]]:
     """Return one row a run and algorithm that has got somewhere."""
     rows = []
     for job in jobs:
-        for algorithm in job.config.algorithms:
+        for algorithm in job.config.labels:
             found = summarise(place / job.place, algorithm) if (place / job.place / algorithm).is_dir() else None
             if found is not None:
                 rows.append({"variant": job.variant, "seed": job.seed, **asdict(found)})
@@ -268,6 +268,7 @@ def print_sweep(rows: list[dict[str, Any]], title: str) -> None:
         "sent, measured\n(MB)|training,\nmeasured (s)"
     )
     table = _of_algorithms(title, names)
+    titles = {name: known.title for name, known in KNOWN.items()}
     for variant, algorithm in dict.fromkeys((row["variant"], row["algorithm"]) for row in rows):
         some = [row for row in rows if (row["variant"], row["algorithm"]) == (variant, algorithm)]
         figures = [spread([row[key] for row in some], 100) for key in ("accuracy", "accuracy_full", "mean_accuracy")]
@@ -275,7 +276,7 @@ def print_sweep(rows: list[dict[str, Any]], title: str) -> None:
         figures += [spread([row["measured_seconds"] for row in some], 1)]
         rounds = sorted({row["rounds"] for row in some})
         shown = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}-{rounds[-1]}"
-        table.add_row(variant, find_recipe(algorithm).title, str(len(some)), shown, *figures)
+        table.add_row(variant, titles.get(algorithm, algorithm), str(len(some)), shown, *figures)
     show(table, ("mean over\ntime (%)", "training,\nmeasured (s)", "rounds", "seeds"))
 
 

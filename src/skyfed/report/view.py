@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from skyfed.algorithms import find_recipe
+from skyfed.algorithms import Row as Algorithm
 from skyfed.report.pace import Pace
 from skyfed.report.sparkline import ASCII, BLOCKS, sparkline
 from skyfed.report.terminal import is_live, line_every
@@ -25,7 +25,7 @@ class RunView:
 
     def __init__(
         self,
-        algorithms: list[str],
+        algorithms: list[Algorithm],
         rounds: int,
         plain: bool,
         stop: Callable[[], None],
@@ -33,10 +33,10 @@ class RunView:
     ) -> None:
         """Let `stop` be called after every round; it raises when the run shall end."""
         self._rounds, self._stop, self._clock, self._every = rounds, stop, clock, line_every(plain)
-        self._titles = {name: find_recipe(name).title[:14] for name in algorithms}
-        self._pace = Pace({name: find_recipe(name).central for name in algorithms}, rounds, clock)
-        self._curves: dict[str, list[float | None]] = {name: [] for name in algorithms}
-        self._bytes = dict.fromkeys(algorithms, 0)
+        self._titles = {row.name: row.title[:14] for row in algorithms}
+        self._pace = Pace({row.name: row.central for row in algorithms}, rounds, clock)
+        self._curves: dict[str, list[float | None]] = {name: [] for name in self._titles}
+        self._bytes = dict.fromkeys(self._titles, 0)
         self._low, self._high = float("inf"), 0.0  # of all accuracies: one scale for all curves
         self._now = ""
         self._begun = self._last = clock()

@@ -1,47 +1,68 @@
-"""The columns of a run's tables (name: kind), and whether a table has them."""
+"""The tables of a run: their columns, gathered from where they are declared, and whether a file has them."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from skyfed.columns import Column
 from skyfed.theory.estimate import COLUMNS as THEORY
+from skyfed.world.world import UPLOAD_COLUMNS, VEHICLE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROUNDS = {
-    "round": "int", "accuracy": "float", "accuracy_full": "float", "loss": "float", "train_loss": "float",
-    "test_size": "int", "train_size": "int", "eta": "float", "eta_local": "float", "seconds": "float",
-    "wire_bytes": "int", "downlink_bytes": "int", "uploads": "int", "dropped": "int",
-    "forgetting": "float", "accuracy_class": "floats", "model_digest": "text",
-}  # fmt: skip
-UPLINK = {
-    "round": "int", "vehicle": "int", "delta": "float", "kept": "int", "kept_live": "int", "quantised": "bool",
-    "paper_bits": "float", "wire_bytes": "int", "buffer_bytes": "int", "modelled_seconds": "float",
-    "measured_seconds": "float", "measured_cpu_seconds": "float", "modelled_energy": "float", "train_loss": "float",
-    "dropped": "text", "pruned_share": "float", "raw_probability": "float", "quantiser_bound": "float",
-    "quantiser_variance": "float", "fly_seconds": "float", "send_seconds": "float", "fly_joules": "float",
-    "send_joules": "float", "wait_joules": "float", "rate": "float", "late": "float", "battery_left": "float",
-    "samples": "int", "turned": "bool", "digest": "text",
-}  # fmt: skip
-TABLES = {"rounds": ROUNDS, "uplink": UPLINK, "theory": THEORY}
-_LATER = ("turned", "digest", "model_digest")  # added since the first format: folders of before are without
-_EMPTY = {  # columns that may be empty in places: not tested, nothing finite, not dropped, no battery
-    "rounds": ("accuracy", "accuracy_full", "loss", "train_loss", "forgetting", "accuracy_class", "model_digest"),
-    "uplink": (
-        "train_loss",
-        "dropped",
-        "pruned_share",
-        "quantiser_bound",
-        "quantiser_variance",
-        "battery_left",
-        "turned",
-        "digest",
-    ),
-    "theory": tuple(name for name, kind in THEORY.items() if kind == "float"),
-}
+ROUNDS = (
+    Column("round", "int", "the round, from 0"),
+    Column("accuracy", "float", "on the test set as it has grown so far, 0 to 1", empty=True),
+    Column("accuracy_full", "float", "on the whole test set", empty=True),
+    Column("loss", "float", "on the test set so far", empty=True),
+    Column("train_loss", "float", "mean training loss of the vehicles", empty=True),
+    Column("test_size", "int", "samples in the test set so far"),
+    Column("train_size", "int", "training samples that all vehicles hold"),
+    Column("eta", "float", "global learning rate"),
+    Column("eta_local", "float", "local learning rate"),
+    Column("seconds", "float", "wall seconds of the round on this machine, measured"),
+    Column("wire_bytes", "int", "bytes of all uploads, measured"),
+    Column("downlink_bytes", "int", "bytes of what the next round's vehicles are sent, measured"),
+    Column("uploads", "int", "uploads that arrived"),
+    Column("dropped", "int", "vehicles whose upload was not used"),
+    Column("forgetting", "float", "mean over places of the best past accuracy less the present one", empty=True),
+    Column("accuracy_class", "floats", "accuracy per place, on the whole test set", empty=True),
+    Column("model_digest", "text", "hash of the model after the round (XXH3)", empty=True, since="0.2.0"),
+)
+UPLINK = (
+    Column("round", "int", "the round, from 0"),
+    Column("vehicle", "int", "the vehicle, from 0"),
+    Column("wire_bytes", "int", "bytes of the message, measured"),
+    Column("buffer_bytes", "int", "bytes of batch-norm buffers in it, measured"),
+    Column("measured_seconds", "float", "wall seconds of the vehicle's round on this machine, measured"),
+    Column("measured_cpu_seconds", "float", "CPU seconds of the vehicle's round on this machine, measured"),
+    Column("train_loss", "float", "mean training loss", empty=True),
+    Column("dropped", "text", "why the upload was not used", empty=True),
+    Column("samples", "int", "training samples that the vehicle holds"),
+    Column("digest", "text", "hash of the message (XXH3)", empty=True, since="0.2.0"),
+    *UPLOAD_COLUMNS,
+)
+VEHICLES = (
+    *VEHICLE_COLUMNS,
+    Column("chosen", "bool", "whether the algorithm chose it for this round"),
+    Column("uploaded", "bool", "whether an upload of it arrived"),
+    Column("reason", "text", "why an upload is missing or was not used", empty=True),
+)
+TABLES: dict[str, tuple[Column, ...]] = {"rounds": ROUNDS, "uplink": UPLINK, "vehicles": VEHICLES, "theory": THEORY}
+_FIRST = "0.1.0"
 
 
-def schema(name: str) -> "pa.Schema":
-    """Return the Arrow schema of one of the tables."""
+def named(*groups: Sequence[Column]) -> dict[str, Column]:
+    """Return columns by name; the first declaration counts."""
+    found: dict[str, Column] = {}
+    for group in groups:
+        for column in group:
+            found.setdefault(column.name, column)
+    return found
+
+
+def schema(columns: dict[str, Column]) -> "pa.Schema":
+    """Return the Arrow schema of a table with these columns."""
     import pyarrow as pa
 
     kinds = {
@@ -51,32 +72,36 @@ def schema(name: str) -> "pa.Schema":
         "text": pa.string(),
         "floats": pa.list_(pa.float64()),
     }
-    return pa.schema([(column, kinds[kind]) for column, kind in TABLES[name].items()])
+    return pa.schema([(column.name, kinds[column.kind]) for column in columns.values()])
 
 
 def misfit(name: str, found: "pa.Schema") -> str:
     """Say in what a file's schema is not that of one of the tables; nothing if it is. It may have further columns."""
-    for column in schema(name):
-        there = len(found.get_all_field_indices(column.name))
-        if not there and column.name in _LATER:
+    columns = named(TABLES[name])
+    for field in schema(columns):
+        there = len(found.get_all_field_indices(field.name))
+        if not there and columns[field.name].since != _FIRST:
             continue
         if there != 1:
-            return f"column {column.name!r} is {'there twice' if there else 'missing'}"
-        kind = found.field(column.name).type
-        if kind != column.type:
-            return f"column {column.name!r} holds {kind}, not {column.type}"
+            return f"column {field.name!r} is {'there twice' if there else 'missing'}"
+        kind = found.field(field.name).type
+        if kind != field.type:
+            return f"column {field.name!r} holds {kind}, not {field.type}"
     return ""
 
 
 def gap(name: str, found: "pa.Table") -> str:
     """Say which column of a table has no value somewhere although it must; nothing if there is none."""
-    must = [column for column in found.column_names if column in TABLES[name] and column not in _EMPTY[name]]
+    columns = named(TABLES[name])
+    must = [name for name in found.column_names if name in columns and not columns[name].empty]
     empty = [column for column in must if found.column(column).null_count]
     return f"column {empty[0]!r} has no value in some rows" if empty else ""
 
 
 def fits(name: str, row: Any) -> bool:
     """Tell whether a line of a table that is still growing has its columns, and values where it must."""
-    if not isinstance(row, dict) or not row.keys() >= TABLES[name].keys() - set(_LATER):
+    columns = named(TABLES[name])
+    if not isinstance(row, dict) or not row.keys() >= {c.name for c in columns.values() if c.since == _FIRST}:
         return False
-    return isinstance(row["round"], int) and not any(row[key] is None for key in row if key not in _EMPTY[name])
+    must = [key for key in row if key in columns and not columns[key].empty]
+    return isinstance(row["round"], int) and not any(row[key] is None for key in must)

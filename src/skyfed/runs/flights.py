@@ -1,5 +1,6 @@
 """Plan a run's flights into its folder; what is finished is never planned again."""
 
+import json
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -14,9 +15,9 @@ from skyfed.flight.planner import fell_back
 from skyfed.flight.problem import Options
 from skyfed.flight.remote import pack_plan, plan_fleet, unpack_plan
 from skyfed.flight.verify import verify
-from skyfed.mission import Mission
 from skyfed.records import Plan
 from skyfed.runs.folder import RunFolder
+from skyfed.world.mission import Mission
 
 Done = Callable[[int, Plan], None]
 
@@ -84,6 +85,9 @@ def gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
         note=np.array([p.note for p in plans], dtype=np.str_),
         history=np.array([[*p.history, *[np.nan] * (longest - len(p.history))] for p in plans]).reshape(
             len(plans), longest
+        ),
+        constraints=np.array(
+            [json.dumps(spec.model_dump(), sort_keys=True) for spec in config.flight.constraints], np.str_
         ),
     )
 

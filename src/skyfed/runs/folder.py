@@ -19,7 +19,7 @@ import tomli_w
 
 from skyfed import __version__
 from skyfed.config import Config, config_from_tree, differences
-from skyfed.errors import BadInputError, StorageError
+from skyfed.errors import BadInputError, StorageError, one_line
 from skyfed.files import drop_parts, is_part, storage_errors, write_whole
 
 FORMAT = 1  # of the folder; raised when an older version could not read it
@@ -70,7 +70,12 @@ class RunFolder:
                 f"allowed: format {FORMAT}, which skyfed {__version__} reads"
             )
         try:
-            return config_from_tree(self._tree())
+            config = config_from_tree(self._tree())
+            rows = known.get("rows")
+            for row in rows if isinstance(rows, list) else []:
+                if isinstance(row, dict) and isinstance(row.get("title"), str):
+                    config.show(str(row.get("label")), one_line(row["title"]), row.get("central") is True)
+            return config
         except BadInputError as error:
             writer = known.get("skyfed", __version__)
             if writer == __version__:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from skyfed.algorithms import check_rows
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.runs.folder import in_use
 from skyfed.runs.store import Table, is_done
@@ -124,9 +125,11 @@ def _config(path: Path) -> tuple[list[str], int, int]:
         tree = tomllib.loads((path / "config.toml").read_bytes().decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise BadInputError(f"config.toml: {error}") from None
-    names, rounds, seed = (tree.get(key) for key in ("algorithms", "rounds", "seed"))
-    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise BadInputError("config.toml: names no algorithms")
+    rows, rounds, seed = (tree.get(key) for key in ("algorithms", "rounds", "seed"))
+    try:
+        names = [row.name for row in check_rows(rows if isinstance(rows, list) else [""])]
+    except ValueError:
+        raise BadInputError("config.toml: names no algorithms") from None
     if type(rounds) is not int or type(seed) is not int:
         raise BadInputError("config.toml: has no rounds or no seed")
     return names, rounds, seed

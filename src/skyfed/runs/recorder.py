@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,84 +10,86 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from skyfed.columns import Column
 from skyfed.config import Config
-from skyfed.cost import lateness, round_end, waiting
 from skyfed.files import write_whole
-from skyfed.records import Singles
-from skyfed.runs.checkpoint import drop_checkpoints, last_checkpoint, pack_model, save_checkpoint
+from skyfed.onboard import Onboard
+from skyfed.records import Arrays, Singles
+from skyfed.runs.checkpoint import drop_checkpoints, last_checkpoint, pack_model, save_checkpoint, save_memory
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Row, Table, damaged, is_done, set_aside
-from skyfed.sensing import Schedule
-from skyfed.simulate import Report, State
-
-JOULES = ("modelled_energy", "fly_joules", "send_joules", "wait_joules")  # what a vehicle's round takes, modelled
+from skyfed.station import Report
+from skyfed.world import World
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where an algorithm of a run stands: the next round, the model to start from, complaints about checkpoints."""
+    """Where a row of a run stands: the next round, what to go on from, complaints about checkpoints."""
 
     first: int
-    state: State
+    state: Arrays
+    memories: dict[int, Arrays]
     complaints: list[str]
 
 
-class AlgorithmRecorder:
-    """Records one algorithm of a run.
-
-    `after` is called with every finished round's row and may raise to stop; `deliver` makes the final weights those
-    that are used.
-    """
+class RowRecorder:
+    """Records one row of a run; `after` is called with every finished round and may raise to stop."""
 
     def __init__(
         self,
         folder: RunFolder,
-        config: Config,
-        algorithm: str,
-        schedule: Schedule,
-        test_total: int,
+        onboard: Onboard,
+        label: str,
+        world: World,
         identity: str,
         after: Callable[[Row], None],
-        deliver: Callable[[Singles], Singles],
     ) -> None:
-        self._config, self._algorithm, self._schedule, self._identity = config, algorithm, schedule, identity
-        self.path = folder.subfolder(algorithm)
-        self._checkpoints = folder.subfolder(f"{algorithm}/checkpoints")
-        self._rounds, self._uplink = Table(self.path, "rounds"), Table(self.path, "uplink")
-        self._theory = Table(self.path, "theory")
-        self._test_total, self._after, self._deliver = test_total, after, deliver
+        self._config: Config = onboard.config
+        self._label, self._world, self._identity, self._after = label, world, identity, after
+        self._engine, self._algorithm = onboard.engine, onboard.algorithms[label]
+        self._columns: tuple[Column, ...] = (*self._algorithm.columns, *self._algorithm.station_columns)
+        metrics = [Column(name, "float", "a metric of the task", empty=True) for name in onboard.task.metrics]
+        self.path = folder.subfolder(label)
+        self._checkpoints = folder.subfolder(f"{label}/checkpoints")
+        self._rounds, self._theory = Table(self.path, "rounds", metrics), Table(self.path, "theory")
+        self._uplink, self._vehicles = Table(self.path, "uplink", self._columns), Table(self.path, "vehicles")
         self._best_class: np.ndarray | None = None
-        self._used: dict[int, float] = defaultdict(float)
+        self._kept: dict[int, int] = {}  # vehicles that have a memory, and the round in which it was last saved
+        self._changed: set[int] = set()
         self._clock = time.perf_counter()
 
     @property
     def done(self) -> bool:
-        """Whether the algorithm has been trained to the end, and what that left can be read."""
+        """Whether the row has been trained to the end, and what that left can be read."""
         return is_done(self.path) and not damaged(self.path)
 
-    def standing(self, start: State) -> Standing:
+    def standing(self) -> Standing:
         """Return where to go on: after the newest good checkpoint, or at the start."""
         aside = set_aside(self.path)
-        sizes = len(start.weights), len(start.buffers)
-        found = last_checkpoint(self._checkpoints, self._identity, self._algorithm, sizes, self._config.vehicles)
-        first, state, complaints = 0, start, []
-        if found is not None:
-            first, complaints = found[0] + 1, found[3]
-            if first:
-                state = State(found[1], found[2], found[4])
+        start = self._algorithm.start(self._engine.initial())
+        layout = self._engine.layout
+        saved = last_checkpoint(
+            self._checkpoints, self._identity, self._label, start, layout.of_live, layout.size, self._config.vehicles
+        )
+        first, complaints = saved.round + 1, saved.complaints
         if not self._complete(first):
             complaints = [*complaints, f"{self.path}: rounds are missing from the tables; starting over"]
-            first, state = 0, start
+            first = 0
         drop_checkpoints(self._checkpoints, first - 1)
-        self._used.clear()
-        for row in self._uplink.keep(first):
-            self._used[row["vehicle"]] += sum(row[name] for name in JOULES)
-        if self._config.theory.every:
+        rows = self._uplink.keep(first)
+        if saved.world is None:
+            self._world.replay(rows)
+        elif first:
+            self._world.restore(saved.world)
+        self._vehicles.keep(first)
+        if self._algorithm.settings.theory.every:
             self._theory.keep(first)
         for row in self._rounds.keep(first):
             self._forget(row.get("accuracy_class"))
-        self._clock = time.perf_counter()
-        return Standing(first, state, [*aside, *complaints])
+        self._kept, self._clock = dict(saved.kept) if first else {}, time.perf_counter()
+        if not first:
+            return Standing(0, start, {}, [*aside, *complaints])
+        return Standing(first, saved.state, saved.memories, [*aside, *complaints])
 
     def _complete(self, rounds: int) -> bool:
         """Tell whether both tables hold every round up to this one."""
@@ -95,21 +97,26 @@ class AlgorithmRecorder:
         whole = {row["round"] for row in self._rounds.good() if uploads[row["round"]] == row["uploads"]}
         return whole >= set(range(rounds))
 
-    def record(self, state: State, report: Report) -> None:
+    def record(self, state: Arrays, memories: dict[int, Arrays], report: Report) -> None:
         """Keep a finished round."""
         t = report.round
-        rows = [self._uplink_row(report, k) for k in range(len(report.uploads))]
+        rows = [self._uplink_row(report, k, report.costs) for k in range(len(report.uploads))]
         if rows:
             self._uplink.append(rows)
         if report.theory is not None:
             self._theory.append([{name: _storable(value) for name, value in report.theory.items()}])
+        if not self._algorithm.central:
+            self._vehicles.append([self._vehicle_row(report, row) for row in self._world.rows(t)])
         row = self._round_row(state, report)
         self._rounds.append([row])
+        self._changed |= report.changed
         if (t + 1) % self._config.checkpoint_every == 0 or t == self._config.rounds - 1:
-            save_checkpoint(
-                self._checkpoints, t, state.weights, state.buffers, self._identity, self._algorithm,
-                state.agreement,
-            )  # fmt: skip
+            for u in sorted(self._changed):
+                save_memory(self._checkpoints, u, t, memories[u], self._identity, self._label)
+                self._kept[u] = t
+            self._changed.clear()
+            world = self._world.state()
+            save_checkpoint(self._checkpoints, t, state, world, self._identity, self._label, self._kept)
         if t == self._config.rounds - 1:
             self.finish(state)
         self._clock = time.perf_counter()
@@ -119,28 +126,37 @@ class AlgorithmRecorder:
         """Return the rounds so far."""
         return self._rounds.rows()
 
-    def finish(self, state: State) -> None:
-        """Turn the tables into Parquet and save the model; may be repeated where it was cut short."""
+    def finish(self, state: Arrays) -> None:
+        """Turn the tables into Parquet and save the models; may be repeated where it was cut short."""
         self._uplink.finish()
-        if self._config.theory.every:
+        self._vehicles.finish()
+        if self._algorithm.settings.theory.every:
             self._theory.finish()
-        about = {"run": self._identity, "algorithm": self._algorithm, "round": str(self._config.rounds - 1)}
-        write_whole(self.path / "model.safetensors", pack_model(self._deliver(state.weights), state.buffers, about))
+        about = {"run": self._identity, "algorithm": self._label, "round": str(self._config.rounds - 1)}
+        models = self._algorithm.deliver(state)
+        for k, (name, model) in enumerate(models.items()):
+            data = pack_model(self._engine.whole(model.weights), model.buffers, {**about, "model": name})
+            if len(models) > 1:
+                (self.path / "models").mkdir(exist_ok=True)
+                write_whole(self.path / "models" / f"{name}.safetensors", data)
+            if k == 0:
+                first = pack_model(self._engine.whole(model.weights), model.buffers, about)
+                write_whole(self.path / "model.safetensors", first)
         self._rounds.finish()
 
-    def _round_row(self, state: State, report: Report) -> Row:
-        t, train = report.round, self._config.train
+    def _round_row(self, state: Arrays, report: Report) -> Row:
+        t, train, tested = report.round, self._algorithm.settings.train, report.tested
         per_class = (
-            None if report.per_class is None else [None if math.isnan(x) else float(x) for x in report.per_class]
+            None if tested.per_class is None else [None if math.isnan(x) else float(x) for x in tested.per_class]
         )
         return {
             "round": t,
-            "accuracy": _finite(report.accuracy),
-            "accuracy_full": _finite(report.accuracy_full),
-            "loss": _finite(report.loss),
+            "accuracy": _finite(tested.accuracy),
+            "accuracy_full": _finite(tested.accuracy_full),
+            "loss": _finite(tested.loss),
             "train_loss": _finite(report.train_loss),
-            "test_size": int(self._schedule.test_members(t, self._test_total).sum()),
-            "train_size": len(self._schedule.union(t)),
+            "test_size": int(self._world.tested(t).sum()),
+            "train_size": len(self._world.union(t)),
             "eta": train.eta_at(t),
             "eta_local": train.eta_local_at(t),
             "seconds": time.perf_counter() - self._clock,
@@ -150,50 +166,42 @@ class AlgorithmRecorder:
             "dropped": len(report.dropped),
             "forgetting": self._forget(per_class),
             "accuracy_class": per_class,
-            "model_digest": _digest(state.weights, state.buffers),
+            "model_digest": self._model_digest(state),
+            **{name: _finite(value) for name, value in tested.metrics.items()},
         }
 
-    def _uplink_row(self, report: Report, k: int) -> Row:
-        upload, cost = report.uploads[k], self._config.cost
-        spent = upload.spent
-        wait = waiting(cost, spent, round_end(cost, [other.spent for other in report.uploads]))
-        row: Row = {
+    def _model_digest(self, state: Arrays) -> str:
+        """Return what stands for the state's arrays; a model alone is hashed as it is saved, with all its weights."""
+        if set(state) >= {"weights", "buffers"}:
+            return _digest(self._engine.whole(state["weights"]), state["buffers"])
+        return _digest(*(state[name] for name in sorted(state)))
+
+    def _uplink_row(self, report: Report, k: int, spent: dict[int, dict[str, float | None]]) -> Row:
+        upload = report.uploads[k]
+        last = all(other.vehicle != upload.vehicle for other in report.uploads[k + 1 :])  # of several in the round
+        facts = {**upload.facts, **report.notes.get(upload.vehicle, {})}
+        return {
             "round": report.round,
             "vehicle": upload.vehicle,
-            "delta": upload.delta,
-            "kept": upload.kept,
-            "kept_live": upload.kept_live,
-            "quantised": upload.quantised,
-            "paper_bits": upload.paper_bits,
             "wire_bytes": len(upload.data),
             "buffer_bytes": upload.buffer_bytes,
-            "modelled_seconds": spent.train_seconds,
             "measured_seconds": upload.seconds,
             "measured_cpu_seconds": upload.cpu,
-            "modelled_energy": spent.train_joules,
             "train_loss": _finite(upload.loss),
             "dropped": report.dropped.get(upload.vehicle),
-            "pruned_share": upload.pruned_share,
-            "raw_probability": upload.raw_probability,
-            "quantiser_bound": upload.bound,
-            "quantiser_variance": upload.variance,
-            "fly_seconds": spent.fly_seconds,
-            "send_seconds": spent.send_seconds,
-            "fly_joules": spent.fly_joules,
-            "send_joules": spent.send_joules,
-            "wait_joules": wait,
-            "rate": spent.rate,
-            "late": lateness(cost, spent),
-            "turned": upload.vehicle in report.turned,
-            "samples": len(self._schedule.train_set(upload.vehicle, report.round)),
+            "samples": upload.samples,
             "digest": _digest(upload.data),
+            **(spent[upload.vehicle] if last else _nothing(spent[upload.vehicle])),
+            **{column.name: _storable(facts.get(column.name, column.default)) for column in self._columns},
         }
-        self._used[upload.vehicle] += sum(row[name] for name in JOULES)
-        left = max(0.0, cost.battery - self._used[upload.vehicle])
-        return {**row, "battery_left": None if cost.model == "law" else left}
+
+    def _vehicle_row(self, report: Report, row: Row) -> Row:
+        u = row["vehicle"]
+        came = any(upload.vehicle == u for upload in report.uploads)
+        return {**row, "chosen": u in report.chosen, "uploaded": came, "reason": report.dropped.get(u)}
 
     def _forget(self, per_class: list[float | None] | None) -> float | None:
-        """Mean over the classes of the best past accuracy less the present one; both on the fixed test set."""
+        """Mean over the places of the best past accuracy less the present one; both on the fixed test set."""
         if per_class is None:
             return None
         now = np.array([np.nan if x is None else x for x in per_class])
@@ -203,6 +211,11 @@ class AlgorithmRecorder:
         lost = np.fmax(self._best_class - now, 0.0)
         self._best_class = np.fmax(self._best_class, now)
         return float(np.nanmean(lost)) if np.isfinite(lost).any() else 0.0
+
+
+def _nothing(spent: dict[str, float | None]) -> dict[str, float | None]:
+    """Return the columns of what was spent with zeros: a vehicle's last upload of a round has it all."""
+    return {name: value if name in ("rate", "battery_left") else 0.0 for name, value in spent.items()}
 
 
 def _digest(*parts: bytes | Singles) -> str:

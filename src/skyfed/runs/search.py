@@ -104,7 +104,7 @@ def read_search(path: Path) -> Search | None:
         raise BadInputError(f"{path}: {_first(error)}") from None
     if "seed" in table.ranges:
         raise BadInputError(f'{path}: search.ranges.seed: allowed: seeds = "0-2" at the top level')
-    trained = jobs_of(path, file, Variant(name="base"))[0].config.algorithms
+    trained = jobs_of(path, file, Variant(name="base"))[0].config.labels
     algorithm = table.algorithm or trained[-1]
     if algorithm not in trained:
         raise BadInputError(f"{path}: search.algorithm = {algorithm!r}: allowed: one that is trained: {trained}")

@@ -2,12 +2,14 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from skyfed.columns import Column
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
-from skyfed.runs.columns import TABLES, fits, gap, misfit, schema
+from skyfed.runs.columns import TABLES, fits, gap, misfit, named, schema
 
 Row = dict[str, Any]
 
@@ -15,8 +17,9 @@ Row = dict[str, Any]
 class Table:
     """Rows that grow round by round: `name.jsonl` until `finish` turns it into `name.parquet`."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._name = name
+    def __init__(self, folder: Path, name: str, further: Sequence[Column] = ()) -> None:
+        """Name the table; `further` columns are those of an algorithm, which only a writer needs to know."""
+        self._name, self._columns = name, named(TABLES[name], further)
         self._lines = folder / f"{name}.jsonl"
         self.parquet = folder / f"{name}.parquet"
 
@@ -67,9 +70,8 @@ class Table:
         """Write the Parquet file and remove the lines."""
         import pyarrow as pa
 
-        names = TABLES[self._name]
-        rows = [{name: row.get(name) for name in names} for row in self.rows()]
-        _write(self.parquet, pa.Table.from_pylist(rows, schema(self._name)))
+        rows = [{name: row.get(name) for name in self._columns} for row in self.rows()]
+        _write(self.parquet, pa.Table.from_pylist(rows, schema(self._columns)))
         with storage_errors(self._lines):
             self._lines.unlink(missing_ok=True)
 

@@ -126,12 +126,18 @@ def _points(found: SweepFile) -> list[Variant]:
 
 
 def _short(value: Any) -> str:
-    text = "-".join(map(str, value)) if isinstance(value, list) else str(value)
-    return re.sub(r"[^A-Za-z0-9._+-]", "-", text)
+    if isinstance(value, dict):  # a row with settings of its own is known by its label
+        value = value.get("label") or value.get("use") or [f"{key}={_short(inner)}" for key, inner in value.items()]
+    text = "-".join(map(_short, value)) if isinstance(value, list) else str(value)
+    return re.sub(r"[^A-Za-z0-9._=+-]", "-", text)
 
 
 def _toml(value: Any) -> str:
-    return json.dumps(value, default=str)  # words, numbers and lists of them look the same in both
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, default=str)  # words and numbers look the same in both
 
 
 def jobs_of(path: Path, found: SweepFile, variant: Variant) -> list[Job]:

@@ -29,12 +29,12 @@ class Choice:
     fits: bool
 
 
-def pruning_errors(weights: NDArray[np.floating], deltas: Floats = DELTAS) -> Floats:
-    """Return ||w - w_bar||^2 if the share delta of smallest entries went, for each delta; from a sample if many."""
+def pruning_errors(weights: NDArray[np.floating]) -> Floats:
+    """Return ||w - w_bar||^2 without the share delta of smallest entries, for each of DELTAS; from a sample if many."""
     step = max(1, len(weights) // _SAMPLE)
     squares = np.sort(np.square(weights[::step].astype(np.float64)))
     lost = np.concatenate([[0.0], np.cumsum(squares)]) * (len(weights) / max(1, len(squares)))
-    return np.asarray(lost[np.round(deltas * len(squares)).astype(np.int64)])
+    return np.asarray(lost[np.round(DELTAS * len(squares)).astype(np.int64)])
 
 
 def choose(

@@ -19,6 +19,7 @@ class Diagnosis:
     constants  of every round                            uploads   of how many assumption 5 was checked
     bounds     by form                                   broken    of them, how many broke it, and the worst excess
     variance   mean measured relative variance of quantised uploads in the measured rounds; NaN without any
+    pruned     whether some upload was pruned
     """
 
     algorithm: str
@@ -30,6 +31,7 @@ class Diagnosis:
     broken: int
     worst: float
     variance: float
+    pruned: bool
 
     def averages(self, form: Form) -> dict[str, float]:
         """Return the terms averaged over the measured rounds (Eq. 20)."""
@@ -73,7 +75,7 @@ def _record(algorithm: str, t: int, form: str, term: str, value: float) -> Recor
 def diagnose(algorithm: str, rows: Sequence[Row], uplink: Sequence[Row]) -> Diagnosis:
     """Evaluate the bound from the rows of `theory` and `uplink`."""
     constants = rounds_of(rows)
-    shares = [(row["pruned_share"], row["delta"]) for row in uplink if row["pruned_share"] is not None]
+    shares = [(row["pruned_share"], row["delta"]) for row in uplink if row.get("pruned_share") is not None]
     excess = [share / delta if delta else np.inf for share, delta in shares if share > delta + 1e-9]
     variances = [value for row in rows for value in row["variance"] if value is not None]
     return Diagnosis(
@@ -86,4 +88,5 @@ def diagnose(algorithm: str, rows: Sequence[Row], uplink: Sequence[Row]) -> Diag
         len(excess),
         float(max(excess, default=1.0)),
         float(np.mean(variances)) if variances else float("nan"),
+        any(row.get("delta") for row in uplink),
     )

@@ -6,18 +6,38 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
+from skyfed.columns import Column
 from skyfed.records import Bools, Floats, Ints, Probe, Singles
 from skyfed.theory.bound import Round
 
 Row = dict[str, Any]
 
-COLUMNS = {
-    "round": "int", "kappa": "int", "eta": "float", "eta_local": "float", "curvature": "float", "secant": "float",
-    "gradient2": "float", "whole_gradient2": "float", "mismatch": "float", "norm2": "float", "now": "float",
-    "kept": "float", "after": "float", "vehicles": "floats", "alpha": "floats", "sigma2": "floats", "phi": "floats",
-    "epsilon": "floats", "own2": "floats", "delta": "floats", "raw": "floats", "q": "floats", "variance": "floats",
-    "pruned": "floats",
-}  # fmt: skip
+COLUMNS = (
+    Column("round", "int", "the round, from 0"),
+    Column("kappa", "int", "mini-batches of a vehicle's round"),
+    Column("eta", "float", "global learning rate", empty=True),
+    Column("eta_local", "float", "local learning rate", empty=True),
+    Column("curvature", "float", "largest curvature of a vehicle's loss", empty=True),
+    Column("secant", "float", "largest change of a gradient over the change of the model", empty=True),
+    Column("gradient2", "float", "squared norm of the masked mean gradient", empty=True),
+    Column("whole_gradient2", "float", "squared norm of the mean gradient", empty=True),
+    Column("mismatch", "float", "squared norm of what masks leave out where somebody trains", empty=True),
+    Column("norm2", "float", "squared norm of the weights", empty=True),
+    Column("now", "float", "loss before the step", empty=True),
+    Column("kept", "float", "loss after the step, on the same data", empty=True),
+    Column("after", "float", "loss after the step, on the next round's data", empty=True),
+    Column("vehicles", "floats", "who took part"),
+    Column("alpha", "floats", "their weights"),
+    Column("sigma2", "floats", "variance of a mini-batch gradient, per vehicle"),
+    Column("phi", "floats", "data shift, per vehicle"),
+    Column("epsilon", "floats", "distance of its data from the fleet's, per vehicle"),
+    Column("own2", "floats", "squared norm of its masked gradient, per vehicle"),
+    Column("delta", "floats", "pruning ratio, per vehicle"),
+    Column("raw", "floats", "probability of a raw upload, per vehicle"),
+    Column("q", "floats", "bound on the quantiser's variance, per vehicle"),
+    Column("variance", "floats", "measured variance of the quantiser, per vehicle"),
+    Column("pruned", "floats", "squared norm of what was pruned, per vehicle"),
+)
 
 
 def histogram_distance(own: Ints, fleet: Ints) -> float:

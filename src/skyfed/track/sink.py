@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from skyfed.files import write_whole
+from skyfed.files import from_home, write_whole
 from skyfed.track.settings import TrackSettings
 
 Value = bool | int | float | str
@@ -55,7 +55,7 @@ class Tracked:
     @property
     def place(self) -> Path:
         """Where trackers write."""
-        return Path(self.settings.dir).expanduser() if self.settings.dir else self.folder
+        return from_home(self.settings.dir) if self.settings.dir else self.folder
 
 
 class Ledger:
@@ -88,9 +88,9 @@ def scalars(row: dict[str, Any], sent: int) -> dict[str, float]:
     return {**known, "megabytes_sent": sent / 1e6}
 
 
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Value]:
+def flat(tree: dict[str, Any]) -> dict[str, Value]:
     """Return settings as "table.key": value; lists as JSON."""
-    return dict(_leaves(tree.items(), prefix))
+    return dict(_leaves(tree.items(), ""))
 
 
 def _leaves(items: Iterable[tuple[str, Any]], prefix: str) -> Iterator[tuple[str, Value]]:

@@ -3,26 +3,36 @@
 from skyfed.wire.buckets import bucket_starts
 from skyfed.wire.codec import decode, encode, entries, read_header
 from skyfed.wire.common import Channels, Common, Expected
+from skyfed.wire.content import decode_content, digest_of, encode_content
 from skyfed.wire.downlink import decode_model, encode_model
 from skyfed.wire.floats import accumulated
-from skyfed.wire.payload import corrected_bits, paper_bits
+from skyfed.wire.message import MODEL, check_sizes, decode_parts, encode_parts
+from skyfed.wire.payload import paper_bits
 from skyfed.wire.quantise import QUANTISERS, QuantiseSettings, quantiser
 from skyfed.wire.reader import DecodeError
+from skyfed.wire.received import Message
 
 __all__ = [
+    "MODEL",
     "QUANTISERS",
     "Channels",
     "Common",
     "DecodeError",
     "Expected",
+    "Message",
     "QuantiseSettings",
     "accumulated",
     "bucket_starts",
-    "corrected_bits",
+    "check_sizes",
     "decode",
+    "decode_content",
     "decode_model",
+    "decode_parts",
+    "digest_of",
     "encode",
+    "encode_content",
     "encode_model",
+    "encode_parts",
     "entries",
     "paper_bits",
     "quantiser",

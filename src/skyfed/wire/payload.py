@@ -1,4 +1,4 @@
-"""The paper's bits for an upload, as printed and corrected; what is really sent is measured, not computed here."""
+"""The paper's bits for an upload, as printed; what is really sent is measured, not computed here."""
 
 import math
 
@@ -12,11 +12,3 @@ def paper_bits(size: int, delta: float, s: int, raw: bool) -> float:
     if raw:
         return size * (1 - delta) * 33 + size
     return size * (1 - delta) * (1 + math.ceil(math.log2(s))) + 32 + size
-
-
-def corrected_bits(size: int, kept: int, s: int, raw: bool, norms: int, masked: bool) -> float:
-    """Bits the same plain format really needs: s+1 levels, a float's sign inside it, every norm, no mask of ones."""
-    mask = size if masked else 0
-    if raw:
-        return 32.0 * kept + mask
-    return kept * (1 + math.ceil(math.log2(s + 1))) + 32.0 * norms + mask

@@ -9,15 +9,14 @@ from types import TracebackType
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from skyfed.config import Config
 from skyfed.drivers.execute import run_identity
-from skyfed.drivers.flower.messages import NO_BASE, Job, ReplyError, ask, read_reply
+from skyfed.drivers.flower.messages import NO_BASE, Order, ReplyError, ask, read_reply
 from skyfed.errors import BadInputError, SkyfedError
-from skyfed.learning.evaluate import Scores
-from skyfed.records import Probe, Singles
-from skyfed.simulate import Missing, State
-from skyfed.vehicle import Upload, Vehicles, chunks, common_of, joined
-from skyfed.wire import Common, DecodeError, Expected, decode, encode_model
+from skyfed.jobs import Job, Jobs, Missing, Reply, Upload
+from skyfed.onboard import Onboard, report_of
+from skyfed.records import Arrays
+from skyfed.runs.columns import named
+from skyfed.wire import DecodeError, Expected, decode_parts, encode_content
 
 _POLL = 0.2  # seconds between two looks for replies; a look costs the SuperLink some milliseconds
 _ROLL_CALL = 1.0  # seconds between two looks at who is there
@@ -45,10 +44,7 @@ RollCall = Callable[[], dict[int, Node | None]]  # every vehicle on the list of 
 class _Round:
     """What is known of a round while it goes on."""
 
-    job: Callable[[int], Job]
-    expected: Callable[[int], Expected]
-    common: Common
-    vehicles: list[int]
+    jobs: dict[int, Job]
     closes: float
     asked: dict[str, int] = field(default_factory=dict)  # message → vehicle
     nodes: dict[int, Node] = field(default_factory=dict)  # vehicle → where it was asked
@@ -61,7 +57,7 @@ class _Round:
     def open(self, most: int) -> list[int]:
         """Return the vehicles that may still answer: asked and awaited, or asked less than so often."""
         awaited = set(self.asked.values())
-        rest = [u for u in self.vehicles if u not in self.uploads and u not in self.closed]
+        rest = [u for u in self.jobs if u not in self.uploads and u not in self.closed]
         return [u for u in rest if u in awaited or self.tries.get(u, 0) < most]
 
     def close(self, u: int, reason: str) -> None:
@@ -74,13 +70,14 @@ class _Round:
 class FlowerDriver:
     """A driver over Flower's grid; use as a context manager.
 
-    The station has the model and the test pictures; `vehicles` is its own copy, which scores and never trains.
+    The station has the model and the test samples: it tests here, and never trains. Vehicles keep their memory.
     """
+
+    keeps_memory, central = True, False
 
     def __init__(
         self,
-        vehicles: Vehicles,
-        config: Config,
+        onboard: Onboard,
         grid: Grid,
         roll_call: RollCall,
         say: Callable[[str], None],
@@ -90,12 +87,10 @@ class FlowerDriver:
 
         idle: is called now and then while a round has no upload yet; may raise, since nothing would be lost.
         """
-        self.layout, self.schedule, self.pictures = vehicles.layout, vehicles.schedule, vehicles.pictures
-        self.delivered = vehicles.delivered
-        self._vehicles, self._config, self._grid, self._roll_call, self._say = vehicles, config, grid, roll_call, say
-        self._idle = idle
-        self._run = run_identity(config)
-        self._last: tuple[Common, set[int]] | None = None  # the last model sent, and who has it
+        self._onboard, self._config = onboard, onboard.config
+        self._grid, self._roll_call, self._say, self._idle = grid, roll_call, say, idle
+        self._run = run_identity(self._config)
+        self._last: dict[int, Arrays] = {}  # what each vehicle was sent last and has
         self._present: dict[int, Node] = {}
         self._listed: set[int] | None = None  # nobody has looked yet
         self._first = True
@@ -108,34 +103,39 @@ class FlowerDriver:
     ) -> None:
         pass
 
-    def train(self, algorithm: str, t: int, state: State, vehicles: list[int]) -> Iterator[Upload | Missing]:
-        """Yield the uploads in order once the round is closed."""
-        fleet = self._config.fleet
-        common = common_of(self._config, self.layout, state.weights, state.buffers)
-        rate = self._config.train.eta_local_at(t)
+    def call(self, jobs: Jobs) -> Iterator[Reply | Missing]:
+        """Yield the replies in order: vehicles' work once the round is closed, tests done here."""
+        if jobs and jobs[0].do == "local":
+            return self._round(jobs)
+        if any(job.do != "score" for job in jobs):
+            raise BadInputError(
+                "the central baseline and theory.every need the data of all vehicles, which stays on them; allowed "
+                "on a fleet: algorithms with vehicles, theory.every = 0"
+            )
+        return map(self._onboard.do, jobs)
+
+    def _round(self, jobs: Jobs) -> Iterator[Reply | Missing]:
+        fleet, label, t = self._config.fleet, jobs[0].label, jobs[0].round
         for attempt in range(fleet.patience):
-            current = _Round(
-                lambda u: Job(self._run, algorithm, u, t, self._vehicles.share(u, t)),
-                lambda u: Expected(t, u, common, rate),
-                common, vehicles, time.monotonic() + fleet.deadline,
-            )  # fmt: skip
+            current = _Round({job.vehicle or 0: job for job in jobs}, time.monotonic() + fleet.deadline)
             self._gather(current)
-            if len(current.uploads) >= min(fleet.least, len(vehicles)):
+            if len(current.uploads) >= min(fleet.least, len(jobs)):
                 break
             self._say(
-                f"{algorithm} round {t}: {len(current.uploads)} of at least {fleet.least} uploads after "
+                f"{label} round {t}: {len(current.uploads)} of at least {fleet.least} uploads after "
                 f"{fleet.deadline:g} s; trying again ({attempt + 1} of {fleet.patience})"
             )
         else:
-            raise AloneError(f"{algorithm} stops at round {t}: fewer than {fleet.least} vehicles for too long")
+            raise AloneError(f"{label} stops at round {t}: fewer than {fleet.least} vehicles for too long")
         self._first = False
-        self._last = (common, set(current.uploads))
-        for u in vehicles:
+        self._last = {u: current.jobs[u].sent for u in current.uploads}
+        for u in current.jobs:
             if u in current.uploads:
-                yield current.uploads[u]
+                upload = current.uploads[u]
+                yield Reply(report_of(upload), upload.data)
             else:
                 reason = current.reasons.get(u, _AWAY)
-                self._say(f"{algorithm} round {t}: vehicle {u} is left out: {reason}")
+                self._say(f"{label} round {t}: vehicle {u} is left out: {reason}")
                 yield Missing(u, reason)
 
     def _gather(self, round: _Round) -> None:
@@ -178,19 +178,22 @@ class FlowerDriver:
 
     def _ask(self, round: _Round, vehicles: Iterable[int]) -> None:
         messages: list[Message] = []
-        last, had = self._last or (None, set())
-        difference = self._config.server.downlink == "difference"
-        packed: dict[bool, bytes] = {}
+        packed: dict[object, bytes] = {}
         for u in vehicles:
-            known = difference and last is not None and u in had - round.whole
-            if known not in packed:
-                packed[known] = encode_model(round.job(u).round, round.common, last if known else None)
+            job = round.jobs[u]
+            difference = self._onboard.algorithms[job.label].settings.server.downlink == "difference"
+            base = self._last.get(u) if difference and u not in round.whole else None
+            key = tuple(tuple((name, id(array)) for name, array in part.items()) for part in (job.sent, base or {}))
+            if key not in packed:
+                packed[key] = encode_content(job.round, job.sent, base)
             round.tries[u] = round.tries.get(u, 0) + 1
             round.nodes[u] = self._present[u]
             for old in [key for key, vehicle in round.asked.items() if vehicle == u]:
                 del round.asked[old]
             left = max(0.0, round.closes - time.monotonic()) + _SLACK
-            messages.append(ask(self._present[u].id, round.job(u), packed[known], left, round.tries[u]))
+            share, exchange = float(job.words["share"]), int(job.words["exchange"])
+            order = Order(self._run, job.label, u, job.round, share, exchange)
+            messages.append(ask(self._present[u].id, order, packed[key], left, round.tries[u]))
         if messages:
             keys = list(self._grid.push_messages(messages))
             for message, key in zip_longest(messages, keys[: len(messages)]):
@@ -212,12 +215,7 @@ class FlowerDriver:
                 continue
             count += 1
             try:
-                upload = read_reply(reply)
-                if upload.vehicle != u:
-                    raise ReplyError(f"poses as vehicle {upload.vehicle}")
-                if upload.data:  # else its training diverged, which the round will say
-                    decode(upload.data, round.expected(u))
-                round.uploads[u] = upload
+                round.uploads[u] = self._checked(round.jobs[u], u, reply)
                 continue
             except (ReplyError, DecodeError) as error:
                 round.reasons[u] = str(error)
@@ -227,15 +225,20 @@ class FlowerDriver:
                 round.tries[u] -= 1
         return count
 
-    def genie(self, t: int, state: State) -> tuple[Singles, Singles, float]:
-        """Refuse: nobody has all the data."""
-        raise BadInputError("algorithms: sgd trains on the union of all data, which stays on the vehicles")
-
-    def probe(self, t: int, state: State, after: State, vehicles: list[int]) -> Iterator[Probe]:
-        """Refuse: the diagnostics look into the vehicles' data."""
-        raise BadInputError("theory.every: measured where all data is, in a simulation; allowed here: 0")
-
-    def score(self, state: State) -> Scores:
-        """Score every test picture, here."""
-        total = len(self.pictures.test_labels)
-        return joined([self._vehicles.score(a, b, state.weights, state.buffers) for a, b in chunks(total)])
+    def _checked(self, job: Job, u: int, reply: Message) -> Upload:
+        """Return a vehicle's upload if it is one of this round; raises ReplyError or DecodeError."""
+        algorithm = self._onboard.algorithms[job.label]
+        upload, remark = read_reply(reply, named(algorithm.columns))
+        if upload.vehicle != u:
+            raise ReplyError(f"poses as vehicle {upload.vehicle}")
+        if upload.samples > len(self._onboard.task.train):
+            raise ReplyError(f"reports {upload.samples} samples, of {len(self._onboard.task.train)} that there are")
+        if upload.data:  # else its training diverged, which the round will say
+            common, rate = (
+                self._onboard.common_of(job.label, job.sent),
+                algorithm.settings.train.eta_local_at(job.round),
+            )
+            decode_parts(upload.data, algorithm.parts(), Expected(job.round, u, common, rate))
+        if remark:
+            self._say(f"{job.label} round {job.round}: vehicle {u}: {remark}")
+        return upload

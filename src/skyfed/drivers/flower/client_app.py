@@ -10,8 +10,8 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from skyfed.drivers.flower.messages import ReplyError, answer, read_job, refuse
-from skyfed.drivers.flower.onboard import Onboard
+from skyfed.drivers.flower.messages import ReplyError, answer, read_order, refuse
+from skyfed.drivers.flower.onboard import Vehicle
 from skyfed.errors import SkyfedError
 
 app = ClientApp()
@@ -21,9 +21,10 @@ app = ClientApp()
 def train(message: Message, context: Context) -> Message:
     """Train for one round."""
     try:
-        job, model = read_job(message)
+        order, content = read_order(message)
         place, vehicle = Path(str(context.node_config["folder"])), int(context.node_config["partition-id"])
-        return answer(board(place, vehicle).train(job, model), message)
+        upload, remark = board(place, vehicle).train(order, content)
+        return answer(upload, message, remark)
     except ReplyError as error:
         return refuse(str(error), message)
     except SkyfedError as error:
@@ -31,6 +32,6 @@ def train(message: Message, context: Context) -> Message:
 
 
 @cache
-def board(place: Path, vehicle: int) -> Onboard:
-    """Return the vehicle, loaded once a process."""
-    return Onboard.load(place, vehicle)
+def board(place: Path, vehicle: int) -> Vehicle:
+    """Return the vehicle, loaded once per process."""
+    return Vehicle.load(place, vehicle)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from skyfed.algorithms import find_recipe
 from skyfed.config import Config
 from skyfed.drivers.execute import Watcher
 from skyfed.drivers.flower.kits import LISTED, make_kits, read_number, read_station
@@ -64,11 +63,11 @@ class Journal:
 
 def for_fleet(config: Config) -> tuple[Config, str]:
     """Return a config without what needs all data in one place, and a line on what was left out."""
-    central = [name for name in config.algorithms if find_recipe(name).central]
-    rest = [name for name in config.algorithms if name not in central]
+    central = [row.name for row in config.rows if row.central]
+    rest = [spec for spec, row in zip(config.algorithms, config.rows, strict=True) if not row.central]
     if not rest:
         raise BadInputError(f"algorithms = {central}: train on the union of all data, which stays on the vehicles")
-    if config.theory.every:
+    if any(config.settings_of(row).theory.every for row in config.rows if not row.central):
         raise BadInputError("theory.every: measured where all data is, in a simulation; allowed here: 0")
     line = f"{', '.join(central)} is left out: it trains on the union of all data, which stays on the vehicles"
     return config.model_copy(update={"algorithms": rest}), line if central else ""

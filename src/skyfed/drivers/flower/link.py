@@ -4,18 +4,31 @@
 """
 
 import logging
+import os
 import ssl
 import sys
 from pathlib import Path
 from typing import Any
 
 import uvicorn.config
+from flwr.supercore.state.alembic import utils
 from flwr.superlink import extensions
 from flwr.superlink.cli.flower_superlink import flower_superlink
 from starlette.middleware import Middleware
 
 from skyfed.drivers.flower.guard import Guard, Handshake
 from skyfed.workers import end_with
+
+_SCRIPTS = utils.build_alembic_config
+
+
+def find_scripts(engine: Any) -> Any:
+    """Say as Flower does where the scripts lie that make its tables, but do not split that path at its spaces."""
+    config = _SCRIPTS(engine)
+    places = [utils.ALEMBIC_DIR / "versions", *utils._version_locations]
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("version_locations", os.pathsep.join(map(str, places)))
+    return config
 
 
 def main() -> None:
@@ -27,6 +40,7 @@ def main() -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logging.getLogger("skyfed").addHandler(handler)
     extensions.get_middleware = lambda: (Middleware(Guard, largest=largest, ready=ready, listed=listed),)
+    utils.build_alembic_config = find_scripts
     make = uvicorn.config.create_ssl_context
 
     def watched(*args: Any, **kwargs: Any) -> ssl.SSLContext:

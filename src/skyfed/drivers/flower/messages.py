@@ -2,17 +2,23 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from skyfed.cost import Spending
-from skyfed.errors import SkyfedError
-from skyfed.vehicle import Upload
+from skyfed.columns import Column
+from skyfed.errors import SkyfedError, one_line
+from skyfed.jobs import Upload
+from skyfed.onboard import report_of
 
 TRAIN = "train"  # Flower's message type
 NO_BASE = "the model that this difference starts from is not here"  # a vehicle that came back asks for the whole model
+_LARGEST = 1e18  # of a figure that a vehicle reports
+_MOST = 10_000  # numbers in a list that it reports
+_KINDS = {"samples": int, "work": float, "flops": float, "loss": float, "buffer_bytes": int, "seconds": float,
+          "cpu": float, "vehicle": int}  # fmt: skip
 
 
 class ReplyError(SkyfedError):
@@ -20,11 +26,12 @@ class ReplyError(SkyfedError):
 
 
 @dataclass(frozen=True)
-class Job:
+class Order:
     """What a vehicle is asked to do in a round.
 
-    run    identity of the settings, so that a vehicle prepared for another run says so
-    share  of the vehicle in the aggregate if all take part; it depends on data that other vehicles hold
+    run       identity of the settings, so that a vehicle prepared for another run says so
+    share     of the vehicle in the aggregate if all take part; it depends on data that other vehicles hold
+    exchange  which exchange of the round it is, from 0
     """
 
     run: str
@@ -32,34 +39,37 @@ class Job:
     vehicle: int
     round: int
     share: float
+    exchange: int
 
 
-def ask(node: int, job: Job, model: bytes, seconds: float, attempt: int) -> Message:
-    """Return the message that brings job and model to a node; it expires with the round."""
-    words = ConfigRecord(asdict(job))
-    content = RecordDict({"job": words, "model": ConfigRecord({"bytes": model})})
-    return Message(content, node, TRAIN, ttl=seconds, group_id=f"{job.algorithm} {job.round} {attempt}")
+def ask(node: int, order: Order, content: bytes, seconds: float, attempt: int) -> Message:
+    """Return the message that brings an order and what is sent down to a node; it expires with the round."""
+    words = ConfigRecord(asdict(order))
+    records = RecordDict({"job": words, "model": ConfigRecord({"bytes": content})})
+    return Message(
+        records, node, TRAIN, ttl=seconds, group_id=f"{order.algorithm} {order.round} {order.exchange} {attempt}"
+    )
 
 
-def read_job(message: Message) -> tuple[Job, bytes]:
+def read_order(message: Message) -> tuple[Order, bytes]:
     """Return what a message asks for."""
     try:
-        words, model = message.content["job"], message.content["model"]["bytes"]
-        job = Job(*(words[field.name] for field in fields(Job)))
+        words, content = message.content["job"], message.content["model"]["bytes"]
+        order = Order(*(words[field.name] for field in fields(Order)))
     except (KeyError, TypeError) as error:
         raise ReplyError(f"not a job: {error}") from None
-    whole = isinstance(job.round, int) and isinstance(job.vehicle, int)
-    if not (isinstance(model, bytes) and whole and isinstance(job.share, float) and 0 <= job.share <= 1):
+    whole = all(type(number) is int and number >= 0 for number in (order.round, order.vehicle, order.exchange))
+    named = isinstance(order.run, str) and isinstance(order.algorithm, str)
+    share = isinstance(order.share, float) and 0 <= order.share <= 1
+    if not (isinstance(content, bytes) and whole and named and share):
         raise ReplyError("not a job")
-    return job, model
+    return order, content
 
 
-def answer(upload: Upload, to: Message) -> Message:
-    """Return a vehicle's reply: its upload, and what is recorded about it."""
-    about = asdict(replace(upload, data=b""))
-    del about["data"]
-    content = RecordDict({"upload": ConfigRecord({"bytes": upload.data, "about": json.dumps(about)})})
-    return Message(content, reply_to=to)
+def answer(upload: Upload, to: Message, remark: str = "") -> Message:
+    """Return a vehicle's reply: its upload, what is recorded about it, and a remark for the station's log."""
+    record = {"bytes": upload.data, "about": json.dumps(report_of(upload)), "remark": remark}
+    return Message(RecordDict({"upload": ConfigRecord(record)}), reply_to=to)
 
 
 def refuse(reason: str, to: Message) -> Message:
@@ -67,42 +77,55 @@ def refuse(reason: str, to: Message) -> Message:
     return Message(RecordDict({"refusal": ConfigRecord({"reason": reason})}), reply_to=to)
 
 
-def read_reply(message: Message) -> Upload:
-    """Return the upload of a reply, or raise ReplyError with what stands in its place; the bytes are not looked at."""
+def read_reply(message: Message, columns: Mapping[str, Column]) -> tuple[Upload, str]:
+    """Return the upload of a reply and a remark, or raise ReplyError with what stands in its place.
+
+    columns: of the facts that the algorithm reports; the bytes of the upload are not looked at.
+    """
     if message.has_error():
-        raise ReplyError(_one_line(message.error.reason or f"error {message.error.code}"))
+        raise ReplyError(one_line(message.error.reason or f"error {message.error.code}"))
     try:
         if "refusal" in message.content:
-            raise ReplyError(_one_line(str(message.content["refusal"]["reason"])))
+            raise ReplyError(one_line(str(message.content["refusal"]["reason"])))
         record = message.content["upload"]
         data, about = record["bytes"], json.loads(record["about"])
-        if not isinstance(data, bytes):
+        if not isinstance(data, bytes) or set(about) != {*_KINDS, "facts"}:
             raise TypeError
-        return Upload(data=data, **_checked(about))
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        known = {name: _word(about[name], kind, name == "loss") for name, kind in _KINDS.items()}
+        return Upload(data=data, facts=_facts(about["facts"], columns), **known), one_line(
+            str(record.get("remark", ""))
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError):
         raise ReplyError("not a reply to a job") from None
 
 
-def _checked(about: dict[str, Any]) -> dict[str, Any]:
-    """Return what a vehicle says about its upload if every word is of the right kind; raises ValueError else."""
-    kinds = {field.name: field.type for field in fields(Upload) if field.name not in ("data", "spent")}
-    if set(about) != {*kinds, "spent"} or set(about["spent"]) != {field.name for field in fields(Spending)}:
+def _facts(facts: Any, columns: Mapping[str, Column]) -> dict[str, Any]:
+    """Return the figures that an algorithm reports, if all are of the kind it declares; raises ValueError else."""
+    if not isinstance(facts, dict) or not set(facts) <= set(columns):
         raise ValueError
-    words = {name: _word(about[name], kind, name == "loss") for name, kind in kinds.items()}
-    return {**words, "spent": Spending(**{name: _word(value, float) for name, value in about["spent"].items()})}
+    return {name: None if value is None else _fact(value, columns[name].kind) for name, value in facts.items()}
 
 
-def _word(value: Any, kind: Any, may_be_nan: bool = False) -> Any:
-    if kind == float | None and value is None:
-        return None
+def _fact(value: Any, kind: str) -> Any:
+    if kind == "floats":
+        if not isinstance(value, list) or len(value) > _MOST:
+            raise ValueError
+        return [_word(each, float, True) for each in value]
+    return _word(value, {"int": int, "float": float, "bool": bool, "text": str}[kind], True)
+
+
+def _word(value: Any, kind: type, may_be_nan: bool = False) -> Any:
+    if kind is str:
+        if not isinstance(value, str):
+            raise ValueError
+        return one_line(value)
     if kind in (int, bool):
         if type(value) is not kind or not 0 <= value < 2**62:
             raise ValueError
         return value
-    if type(value) not in (int, float) or not (math.isfinite(value) or (may_be_nan and math.isnan(value))):
+    if type(value) not in (int, float) or isinstance(value, bool):
         raise ValueError
-    return float(value)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:200]
+    number = float(value)  # an integer of very many digits raises OverflowError
+    if not (abs(number) <= _LARGEST or (may_be_nan and math.isnan(number))):
+        raise ValueError
+    return number

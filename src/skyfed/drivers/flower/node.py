@@ -14,7 +14,7 @@ from typing import Any
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli import flower_supernode
 
-from skyfed.drivers.flower.hurry import hurry
+from skyfed.drivers.flower.patch_backoff import patch_backoff
 from skyfed.workers import end_with
 
 _PULL, _PUSH = start_client_internal._pull_and_store_message, start_client_internal._push_messages
@@ -56,7 +56,7 @@ def main() -> None:
     start_client_internal.time = _Clock(poll)
     start_client_internal._pull_and_store_message = pull_or_forget
     start_client_internal._push_messages = push_until_answered
-    hurry()
+    patch_backoff()
     flower_supernode()
 
 

@@ -1,62 +1,122 @@
-"""A vehicle's own side: its data, its plan and its state; a job and a model in, an upload out."""
+"""A vehicle's own side: its data, its flights and its memory; an order and a model in, an upload out."""
 
 from pathlib import Path
 
-import numpy as np
-
-from skyfed.config import Config
-from skyfed.drivers.execute import run_identity
-from skyfed.drivers.flower.messages import NO_BASE, Job, ReplyError
+from skyfed.arrays import pack_arrays, view_arrays
+from skyfed.drivers.execute import run_identity, world_of
+from skyfed.drivers.flower.messages import NO_BASE, Order, ReplyError
+from skyfed.files import write_whole
 from skyfed.flight.fleet import load_fleet_plan
-from skyfed.records import Singles
+from skyfed.jobs import Job, Upload
+from skyfed.onboard import Onboard, upload_of
+from skyfed.records import Arrays
 from skyfed.runs.folder import RunFolder
-from skyfed.sensing.datasets import load_data
-from skyfed.vehicle import Upload, Vehicles, common_of
-from skyfed.wire import Common, DecodeError, decode_model
+from skyfed.tasks import load_task
+from skyfed.wire import DecodeError, decode_content, digest_of
+from skyfed.world import World
+
+_EXTRA = 64  # what is sent down may have so many times the model's entries
 
 
-class Onboard:
+class Vehicle:
     """One vehicle, resident: data and model are loaded once and stay."""
 
-    def __init__(self, config: Config, vehicles: Vehicles, vehicle: int) -> None:
-        self.vehicle, self.config, self._run = vehicle, config, run_identity(config)
-        self._vehicles = vehicles
-        self._start = vehicles.initial()
-        self._held: list[Common] = []  # the last two models: who is asked twice in a round needs the one before
+    def __init__(self, onboard: Onboard, world: World, vehicle: int, memories: "MemoryFolder | None" = None) -> None:
+        self.vehicle, self._run = vehicle, run_identity(onboard.config)
+        self._onboard, self._world, self._memories = onboard, world, memories
+        self._held: list[Arrays] = []  # the last two: who is asked twice in a round needs the one before
 
     @classmethod
-    def load(cls, place: Path, vehicle: int) -> "Onboard":
+    def load(cls, place: Path, vehicle: int) -> "Vehicle":
         """Load what a vehicle's folder says: config.toml and plan.npz."""
         config = RunFolder.config_of(place)
-        vehicles = Vehicles(config, load_data(config.data), load_fleet_plan(place / "plan.npz"))
-        return cls(config, vehicles, vehicle)
+        task = load_task(config.data)
+        world = world_of(config, task, load_fleet_plan(place / "plan.npz"))
+        memories = MemoryFolder(place / "memory", run_identity(config))
+        return cls(Onboard(config, task), world, vehicle, memories)
 
-    def train(self, job: Job, model: bytes) -> Upload:
-        """Do a job, or raise ReplyError with why not."""
-        if job.run != self._run:
-            raise ReplyError(f"prepared for run {self._run}, asked by run {job.run}")
-        if job.vehicle != self.vehicle:
-            raise ReplyError(f"this is vehicle {self.vehicle}, not {job.vehicle}")
-        weights, buffers = self._receive(job.round, model)
-        return self._vehicles.train(job.algorithm, self.vehicle, job.round, weights, buffers, job.share)
+    def train(self, order: Order, content: bytes) -> tuple[Upload, str]:
+        """Do what was asked, or raise ReplyError with why not; returns the upload and a remark for the station."""
+        if order.run != self._run:
+            raise ReplyError(f"prepared for run {self._run}, asked by run {order.run}")
+        if order.vehicle != self.vehicle:
+            raise ReplyError(f"this is vehicle {self.vehicle}, not {order.vehicle}")
+        known = self._onboard.algorithms.get(order.algorithm)
+        if known is None or order.round >= self._onboard.config.rounds or order.exchange >= known.exchanges:
+            raise ReplyError(f"asked for {order.algorithm!r}, round {order.round}, which are not in its config")
+        sent, t = self._receive(order.round, content), order.round
+        at = t * known.exchanges + order.exchange
+        memory: Arrays = {}
+        remark = ""
+        if self._memories is not None:
+            memory, remark = self._memories.before(order.algorithm, at)
+        where = self._world.where(self.vehicle, t)
+        words = {
+            "share": order.share, "exchange": order.exchange,
+            "flown": where.flown, "ground": where.ground, "altitude": where.altitude,
+        }  # fmt: skip
+        data = self._world.data(self.vehicle, t)
+        reply = self._onboard.do(Job("local", sent, order.algorithm, t, self.vehicle, data, memory, words))
+        if self._memories is not None:
+            kept = (self._onboard.config.checkpoint_every + 1) * known.exchanges
+            self._memories.keep(order.algorithm, at, memory if reply.memory is None else reply.memory, kept)
+        return upload_of(reply), remark
 
-    def _receive(self, t: int, model: bytes) -> tuple[Singles, Singles]:
-        layout = self._vehicles.layout
-        sizes = (layout.live_size, len(self._start[1]))
+    def _receive(self, t: int, content: bytes) -> Arrays:
+        layout = self._onboard.engine.layout
+        sizes = (layout.live_size, layout.buffers)
         problem = NO_BASE
         for base in (None, *self._held):
             try:
-                live, buffers = decode_model(model, t, sizes, base)
+                sent = decode_content(content, t, sizes, _EXTRA * (sum(sizes) + 1024), base)
                 break
             except DecodeError as error:
                 problem = NO_BASE if "another model" in str(error) else str(error)
         else:
             raise ReplyError(problem)
-        weights = self._start[0].copy()  # entries that meet only padding never change, and are not sent
-        for run, part in layout.parts():
-            weights[run] = live[part]
-        buffers = np.ascontiguousarray(buffers)
-        received = common_of(self.config, layout, weights, buffers)
-        others = [held for held in self._held if held.digest != received.digest]
-        self._held = [received, *others[:1]]
-        return weights, buffers
+        digest = digest_of(sent)
+        self._held = [sent, *[held for held in self._held if digest_of(held) != digest][:1]]
+        return sent
+
+
+class MemoryFolder:
+    """A vehicle's memory on its own disk, after each of the last exchanges: one may be asked for again."""
+
+    def __init__(self, place: Path, run: str) -> None:
+        self._place, self._run = place, run
+
+    def before(self, label: str, at: int) -> tuple[Arrays, str]:
+        """Return the memory that an exchange starts from, and a remark if it was lost."""
+        files = [path for path in self._files(label) if self._number(path) < at]
+        for path in reversed(files):
+            try:
+                found, about = view_arrays(path.read_bytes())
+                if about.get("run") == self._run:
+                    return {name: array.copy() for name, array in found.items()}, ""
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+        lost = (self._place / f"{label}.used").exists()
+        return {}, "its memory is lost; it starts from nothing" if lost else ""
+
+    def keep(self, label: str, at: int, memory: Arrays, kept: int) -> None:
+        """Keep the memory after an exchange, and that of so many before it; the station may go back to these."""
+        files = self._files(label)
+        for path in [path for path in files if self._number(path) >= at]:
+            path.unlink()
+        before = [path for path in files if self._number(path) < at]
+        if not memory and not before:
+            return
+        self._place.mkdir(parents=True, exist_ok=True)
+        if not before:
+            (self._place / f"{label}.used").touch()
+        write_whole(self._place / f"{label}-{at:07d}.safetensors", pack_arrays(memory, {"run": self._run}))
+        for path in self._files(label)[: -max(2, kept)]:
+            path.unlink()
+
+    def _files(self, label: str) -> list[Path]:
+        found = [path for path in self._place.glob("*.safetensors") if path.stem.rpartition("-")[0] == label]
+        return sorted(found, key=self._number)
+
+    @staticmethod
+    def _number(path: Path) -> int:
+        return int(path.stem.rpartition("-")[2])

@@ -13,7 +13,7 @@ from skyfed.drivers.flower.kits import read_station
 from skyfed.flight.fleet import load_fleet_plan
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.store import Row
-from skyfed.sensing.datasets import load_data
+from skyfed.tasks import load_task
 
 KIT = "fleet"  # the station's kit, inside its run's folder
 Serve = Callable[[Grid, Path], None]
@@ -60,8 +60,8 @@ def run_rounds(
         return {u: there.get(u) for u in listed}
 
     return execute(
-        folder, config, load_data(config.data), plan, 1, watcher,
-        lambda vehicles: FlowerDriver(vehicles, config, grid, roll_call, watcher.say, idle),
+        folder, config, load_task(config.data), plan, 1, watcher,
+        lambda onboard: FlowerDriver(onboard, grid, roll_call, watcher.say, idle),
     )  # fmt: skip
 
 

@@ -32,8 +32,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from skyfed import __version__
-from skyfed.drivers.flower.hurry import hurry
 from skyfed.drivers.flower.kits import LISTED, StationKit, split_address
+from skyfed.drivers.flower.patch_backoff import patch_backoff
 from skyfed.drivers.flower.tasks import beating, open_runtime, patient, take
 from skyfed.errors import BadInputError, SkyfedError
 
@@ -131,7 +131,7 @@ class Station:
         desk.close()
         grid = HttpGrid(self._address, False, self._authority, token=token)
         grid._retry_invoker = patient()
-        hurry()
+        patch_backoff()
         return grid
 
     @contextmanager

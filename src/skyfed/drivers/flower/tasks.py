@@ -24,7 +24,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from skyfed.drivers.flower.client_app import app
-from skyfed.drivers.flower.hurry import hurry
+from skyfed.drivers.flower.patch_backoff import patch_backoff
 
 _POLL = 0.2  # seconds between two looks for a task; a look costs some milliseconds on either side
 _NEWER = 1.0  # seconds between two looks for a newer task
@@ -82,7 +82,7 @@ def serve_vehicle(address: str, secret: bytes, alive: Callable[[], bool], met: C
     met: is told the id by which the station knows the SuperNode.
     """
     desk = open_runtime(address, "SuperExec", None, secret=secret)
-    hurry()
+    patch_backoff()
     while alive():
         token = take(desk, TaskType.CLIENT_APP)
         if not token:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from skyfed.algorithms import find_recipe
 from skyfed.report.page.places import Group
 from skyfed.report.tables import Summary, spread, summarise
 
@@ -59,13 +58,12 @@ def headline(groups: Sequence[Group]) -> list[Line]:
     """Return one line a group and algorithm that has got somewhere."""
     lines = []
     for run, group in enumerate(groups):
-        for algorithm in group.config.algorithms:
-            found = [one for folder in group.folders if (one := summarise(folder, algorithm))]
+        for row in group.config.rows:
+            found = [one for folder in group.folders if (one := summarise(folder, row.name))]
             if found:
-                row = find_recipe(algorithm)
                 cells = _cells(found, row.central)
                 rounds = min(one.rounds for one in found)
-                lines.append(Line(run, algorithm, row.title, row.central, len(found), rounds, cells))
+                lines.append(Line(run, row.name, row.title, row.central, len(found), rounds, cells))
     for k, column in enumerate(COLUMNS):
         _mark([line for line in lines if line.cells[k].value is not None], k, column.high)
     return lines

@@ -48,7 +48,7 @@ class Group:
         """Say what is missing, one line a run; nothing where all is finished."""
         lines = []
         for folder, config in zip(self.folders, self.configs, strict=True):
-            done = {name: len(Table(folder / name, "rounds").rows()) for name in config.algorithms}
+            done = {name: len(Table(folder / name, "rounds").rows()) for name in config.labels}
             parts = [
                 f"{name} {f'{rounds} of {config.rounds} rounds' if rounds else 'not begun'}"
                 for name, rounds in done.items()

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skyfed.algorithms import find_recipe
 from skyfed.report.bound import SHADES, diagnoses
 from skyfed.report.courses import Curve, mean_lines, read_curves, shares
 from skyfed.report.page.places import Group
-from skyfed.report.style import algorithm_look
+from skyfed.report.style import looks as row_looks
 from skyfed.runs.store import Table
 from skyfed.theory.bound import FORMS, TERMS, Form
 
@@ -36,8 +35,8 @@ def plain(values: Any, digits: int = 5) -> Any:
 def looks(groups: Sequence[Group]) -> Json:
     """Return name, colour, stroke and marker of every algorithm, as in the figures."""
     found = {}
-    for name in dict.fromkeys(name for group in groups for name in group.config.algorithms):
-        look = algorithm_look(name)
+    rows = {row.name: row for group in groups for row in group.config.rows}
+    for name, look in row_looks(list(rows.values())).items():
         stroke = look["linestyle"]
         dash = "solid" if stroke == "-" else ",".join(f"{1.8 * part:.3g}px" for part in stroke[1])
         found[name] = {
@@ -45,7 +44,7 @@ def looks(groups: Sequence[Group]) -> Json:
             "colour": look["color"],
             "dash": dash,
             "symbol": _SYMBOLS[look["marker"]],
-            "central": find_recipe(name).central,
+            "central": rows[name].central,
         }
     return found
 
@@ -54,13 +53,15 @@ def courses(groups: Sequence[Group]) -> tuple[list[Json], list[Json]]:
     """Return the lines of accuracy, and the distributions of payloads, of every group and algorithm."""
     lines, payloads = [], []
     for run, group in enumerate(groups):
-        curves = read_curves(group.folders, group.config.algorithms)
+        curves = read_curves(group.folders, group.config.rows)
         lines += [{"run": run, **line} for line in _accuracy(curves)]
         for curve in curves:
             if curve.wire_bits.size:
                 sizes = {"measured": curve.wire_bits, "formula": curve.paper_bits}
-                steps = {kind: plain(shares(bits / 8e6, _MOST_STEPS)[0], 4) for kind, bits in sizes.items()}
-                payloads.append({"run": run, "algorithm": curve.algorithm, "uploads": len(curve.wire_bits), **steps})
+                steps = {
+                    kind: plain(shares(bits / 8e6, _MOST_STEPS)[0], 4) for kind, bits in sizes.items() if bits.size
+                }
+                payloads.append({"run": run, "algorithm": curve.row.name, "uploads": len(curve.wire_bits), **steps})
     return lines, payloads
 
 
@@ -68,7 +69,7 @@ def class_accuracy(groups: Sequence[Group]) -> list[Json]:
     """Return accuracy class by class on the whole test set over the rounds, the mean over seeds."""
     found = []
     for run, group in enumerate(groups):
-        for algorithm in group.config.algorithms:
+        for algorithm in group.config.labels:
             tables = [_by_class(Table(folder / algorithm, "rounds").rows()) for folder in group.folders]
             tables = [table for table in tables if table]
             rounds = sorted(set.intersection(*map(set, tables))) if tables else []
@@ -86,9 +87,10 @@ def bounds(groups: Sequence[Group]) -> list[Json]:
         recorded = [
             (folder, config)
             for folder, config in zip(group.folders, group.configs, strict=True)
-            if any(Table(folder / name, "theory").rows() for name in config.algorithms)
+            if any(Table(folder / name, "theory").rows() for name in config.labels)
         ]
         for folder, config in recorded[:1]:
+            own = {row.name: row.own.get("train", {}) for row in config.rows}
             for one in diagnoses(folder):
                 whole = all(np.isfinite(bound.total) for bound in one.bounds["corrected"])
                 form: Form = "corrected" if whole else "supplement"
@@ -103,7 +105,7 @@ def bounds(groups: Sequence[Group]) -> list[Json]:
                     "valid": {kind: all(bound.valid for bound in one.bounds[kind]) for kind in FORMS},
                     "measured": plain(one.realised),
                     "rate": plain(one.largest_rate("corrected"), 3),
-                    "eta": plain(config.train.eta, 3),
+                    "eta": plain(own[one.algorithm].get("eta", config.train.eta), 3),
                 })  # fmt: skip
     return found
 
@@ -114,8 +116,8 @@ def term_colours() -> dict[str, str]:
 
 
 def _accuracy(curves: list[Curve]) -> list[Json]:
-    by_axis = {axis: {line.algorithm: line for line in mean_lines(curves, axis)} for axis in _AXES}
-    whole = {line.algorithm: line for line in mean_lines(curves, "rounds", "accuracy_full")}
+    by_axis = {axis: {line.row.name: line for line in mean_lines(curves, axis)} for axis in _AXES}
+    whole = {line.row.name: line for line in mean_lines(curves, "rounds", "accuracy_full")}
     found = []
     for name, line in by_axis["rounds"].items():
         at = _thinned(len(line.x))

@@ -15,8 +15,7 @@ from skyfed.records import Floats
 from skyfed.report.page.places import Group
 from skyfed.report.page.series import Json, plain
 from skyfed.runs.store import Row, Table
-from skyfed.sensing import footprint_side
-from skyfed.sensing.arrivals import initial_counts, new_counts
+from skyfed.world import footprint_side, initial_counts, new_counts
 
 _MOST_VEHICLES = 50  # on one map
 _BUDGET = 600_000  # values of psi in one page, so that it stays a few megabytes
@@ -48,7 +47,7 @@ def _sky(group: Group, k: int, budget: int) -> Json:
     peak = float(fleet.psi[:shown].max()) or 1.0
     ages = np.stack([age_of_information(fleet.association[u], fleet.classes) for u in range(shown)])
     rows = max(
-        (Table(group.folders[k] / name, "rounds").rows() for name in config.algorithms), key=len, default=list[Row]()
+        (Table(group.folders[k] / name, "rounds").rows() for name in config.labels), key=len, default=list[Row]()
     )
     return {
         "vehicles": fleet.vehicles,
@@ -82,7 +81,7 @@ def pack(values: NDArray[Any], kind: str) -> str:
 def _held(group: Group, k: int, fleet: FleetPlan, shown: int) -> tuple[Floats, str]:
     """Return how many training samples vehicles held in every round (U, T): recorded, or else by Eqs. 6 and 7."""
     held = np.full((shown, fleet.rounds), np.nan)
-    for name in group.configs[k].algorithms:
+    for name in group.configs[k].labels:
         for row in Table(group.folders[k] / name, "uplink").rows():
             if row["vehicle"] < shown and row["round"] < fleet.rounds and row.get("samples") is not None:
                 held[row["vehicle"], row["round"]] = row["samples"]

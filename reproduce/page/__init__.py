@@ -1,0 +1,1 @@
+"""The tables and sentences of docs/reproduction.md, one file per question."""

@@ -1,0 +1,90 @@
+"""What the results say of the paper's accuracies, in sentences: in which order, at what cost."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from statistics import mean
+
+from reproduce.collect import MAIN
+from reproduce.page.chance import Comparison, clear, comparisons, interval, verdict, whole_order
+from reproduce.page.readings import NEAR, leads
+from reproduce.results import OPEN, PAPER, last, late, title
+from skyfed.runs.store import Row
+
+_MEASURE = "late means on all 10,000 pictures, 95 % intervals over seeds"
+_ELSEWHERE = (
+    ("decay 50 m", "Where far more is sensed"),
+    ("25 mini-batches, all rounds", "With 25 mini-batches a round"),
+)
+
+
+def beyond(rounds: list[Row]) -> dict[str, float]:
+    """Return by how many points an algorithm ends away from the paper's accuracy, of those more than a point away."""
+    off = {name: mean(found) - PAPER[name] for name in PAPER if (found := last(rounds, MAIN, name, "accuracy"))}
+    return {name: far for name, far in off.items() if abs(far) > NEAR}
+
+
+def order(rounds: list[Row]) -> str:
+    """Say which steps of the paper's order hold beyond chance between seeds."""
+    neighbours = list(pairwise(PAPER))
+    steps = [one for one in comparisons(rounds) if (one.one, one.other) in neighbours]
+    if not steps:
+        return OPEN
+    kinds: list[tuple[str, Callable[[Comparison], bool]]] = [
+        ("Beyond chance", lambda one: one.holds and mean(one.full) > 0),
+        ("The other way round, beyond chance", lambda one: one.holds and mean(one.full) < 0),
+        ("May be chance", lambda one: not one.holds),
+    ]
+    parts = [
+        f"{what}: {'; '.join(some)}" for what, kind in kinds if (some := [_step(one) for one in steps if kind(one)])
+    ]
+    right, wrong = (sum(kinds[k][1](one) for one in steps) for k in (0, 1))
+    answer = "Yes" if right == len(neighbours) else "No" if wrong else "In part" if right else "Not shown"
+    signs = sum(mean(one.full) > 0 for one in steps)
+    held, seeds = whole_order(rounds)
+    whole = f", and the order as a whole holds in {held} of {seeds} seeds" if seeds else ""
+    means = f"On average {signs} of {len(steps)} steps have the paper's sign{whole}."
+    hangs = ", ".join(f"{lead:+.1f} with {steps}" for steps, lead in leads(rounds).items())
+    budgets = f" SGD's lead hangs on its mini-batches a round, which are not printed: {hangs}." if ", " in hangs else ""
+    return f"{answer}. {'. '.join(parts)}. {means}{budgets} ({_MEASURE[0].upper()}{_MEASURE[1:]}.)"
+
+
+def _step(one: Comparison) -> str:
+    return f"{title(one.one)} over {title(one.other)} {interval(one.full)} points (paper {one.printed:+.1f})"
+
+
+def costs(rounds: list[Row]) -> str:
+    """Say what pruning, quantising and both cost against AFL."""
+    known = {one.other: one for one in comparisons(rounds) if one.one == "afl"}
+    parts = [
+        f"{what} {interval(one.full, '')} (paper {one.printed:.1f}; {one.verdict})"
+        for what, name in (("pruning", "afl-prune"), ("quantising", "afl-quant"), ("both", "2ceoafl"))
+        if (one := known.get(name))
+    ]
+    if not parts:
+        return OPEN
+    more = "".join(_costs_in(rounds, *where) for where in _ELSEWHERE)
+    most = max(mean(one.full) for one in known.values())
+    return f"On average {max(0.0, most):.1f} points at most. Below AFL: {', '.join(parts)}; {_MEASURE}.{more}"
+
+
+def _costs_in(rounds: list[Row], variant: str, what: str) -> str:
+    """Return what approximations cost in a variant, by its one seed."""
+    base, least = late(rounds, variant, "afl", "accuracy_full"), clear(rounds)
+    ends = {name: late(rounds, variant, name, "accuracy_full") for name in ("afl-prune", "afl-quant", "2ceoafl")}
+    parts = [
+        f"{part} {base - end:.1f} ({verdict(base - end, least)})"
+        for part, end in zip(("pruning", "quantising", "both"), ends.values(), strict=True)
+        if base is not None and end is not None
+    ]
+    return f" {what} (`{variant}`, seed 0): {', '.join(parts)}." if parts else ""
+
+
+def stem(rounds: list[Row]) -> str:
+    """Say what AFL does on the stem without dead weights."""
+    end, base = (late(rounds, variant, "afl", "accuracy_full") for variant in ("cifar stem", MAIN))
+    if end is None or base is None:
+        return ""
+    return (
+        f" On the cifar stem AFL stands at {end:.1f} %, in `{MAIN}` at {base:.1f} % ({end - base:+.1f} points, "
+        f"{verdict(end - base, clear(rounds))}; all 10,000 pictures, seed 0)."
+    )

@@ -1,0 +1,89 @@
+"""What an algorithm is: a settings class and a few functions, each with a default but `local`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from skyfed.blocks.aggregate import COLUMNS, aggregate, moved
+from skyfed.blocks.tables import Settings
+from skyfed.columns import Column
+from skyfed.records import Arrays, Model, Singles, Update
+from skyfed.wire import MODEL, Message
+from skyfed.world import View
+
+if TYPE_CHECKING:  # PyTorch: not before something is trained
+    from skyfed.kit import Kit
+    from skyfed.learning.engine import Engine
+
+Parts = Mapping[str, Update | Singles]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What the station knows of its fleet: how many vehicles and rounds, the seed, and the model they train."""
+
+    vehicles: int
+    rounds: int
+    seed: int
+    engine: "Engine"
+
+
+class Algorithm:
+    """Base of all algorithms; a method of your own needs `local`, and what differs from the mean of all vehicles.
+
+    title      as it is shown
+    central    whether it is trained on the union of all data, without vehicles
+    exchanges  how often station and vehicles talk within a round; after each but the last comes `answer`
+    columns    figures that `local` notes, as columns of the table of uploads
+    """
+
+    title: ClassVar[str] = ""
+    central: ClassVar[bool] = False
+    exchanges: ClassVar[int] = 1
+    columns: ClassVar[tuple[Column, ...]] = ()
+    station_columns: ClassVar[tuple[Column, ...]] = COLUMNS
+    Settings: ClassVar[type[Settings]] = Settings
+
+    def __init__(self, settings: Any, fleet: Fleet) -> None:
+        """Take the settings, which are of this class's own `Settings`, and the fleet."""
+        self.settings, self.fleet = settings, fleet
+
+    def parts(self) -> Mapping[str, int]:
+        """Return the vectors of an upload by name: MODEL for one over the model's weights, or a number of entries."""
+        return {"update": MODEL}
+
+    def start(self, model: Model) -> Arrays:
+        """Return the station's state before round 0."""
+        return {"weights": model.weights, "buffers": model.buffers}
+
+    def select(self, t: int, view: View) -> list[int]:
+        """Return the vehicles that take part in round t, in ascending order."""
+        return view.present
+
+    def send(self, state: Arrays, vehicle: int, t: int) -> Arrays:
+        """Return what a vehicle receives in round t."""
+        return {"weights": state["weights"], "buffers": state["buffers"]}
+
+    def local(self, kit: "Kit", received: Arrays, memory: Arrays) -> tuple[Parts, Arrays]:
+        """Return the vectors of a vehicle's upload and its new memory. Runs on board."""
+        raise TypeError(f"{type(self).__name__} has no method `local`")
+
+    def answer(self, state: Arrays, messages: list[Message], t: int, exchange: int) -> tuple[Arrays, dict[int, Arrays]]:
+        """Return the state and what each vehicle is sent next within the round; only where `exchanges` is above 1."""
+        raise TypeError(f"{type(self).__name__} has no method `answer`")
+
+    def step(self, state: Arrays, messages: Iterable[Message], t: int) -> Arrays:
+        """Return the station's state after a round: here w - eta * the aggregate of all uploads (Eq. 13)."""
+        found = aggregate(messages, self.settings.server, self.fleet.vehicles, state)
+        if found is None:
+            return state
+        weights = moved(state["weights"], found.times(self.settings.train.eta_at(t)))
+        return {**state, "weights": weights, "buffers": found.buffers, **found.memory}
+
+    def deliver(self, state: Arrays) -> dict[str, Model]:
+        """Return the models that are evaluated and saved, by name."""
+        return {"model": Model(state["weights"], state["buffers"])}
+
+    def serves(self, state: Arrays, vehicle: int) -> str:
+        """Return the name of the delivered model that a vehicle uses."""
+        return next(iter(self.deliver(state)))

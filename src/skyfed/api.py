@@ -1,0 +1,183 @@
+"""skyfed from Python: `skyfed.run`, `skyfed.plan`, `skyfed.load`."""
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from skyfed import pipeline
+from skyfed.config import Config, load_config
+from skyfed.errors import BadInputError, DivergedError
+from skyfed.runs.folder import RunFolder
+from skyfed.runs.store import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from skyfed.flight.fleet import FleetPlan
+
+Source = str | Path | Mapping[str, Any] | Config
+What = Literal["accuracy", "megabytes", "seconds", "payload", "map"]
+
+
+def run(source: Source = "quick", *, out: str | Path | None = None, progress: bool = True, **settings: Any) -> "Run":
+    """Plan the flights and train every row; returns the run.
+
+    source    a preset's name, a TOML file, a table of settings, or a config
+    out       folder for the results; a new one under runs/ if not given. A run that was stopped there goes on
+    progress  whether to show a bar and the curves while it runs
+    settings  settings of the config: rounds=4, train={"kappa": 2}, or **{"train.kappa": 2}; algorithms may also be
+              classes
+
+    Raises BadInputError for bad settings, with the message of the command line, and DivergedError at the end if
+    training diverged; finished rows are kept.
+    """
+    config = configure(source, settings)
+    place = Path(out) if out is not None else pipeline.new_folder(_name(source))
+    mission, task = pipeline.prepare(config), pipeline.load_data(config, not progress)
+    with RunFolder.claim(place, config, ["run", *sys.argv[1:]]) as folder:
+        fleet = pipeline.plan_flights(folder, config, mission, not progress)
+        diverged = pipeline.train(folder, config, task, fleet, not progress)
+        pipeline.draw(folder, config, fleet)
+    if diverged:
+        raise DivergedError("; ".join(diverged))
+    return Run(place)
+
+
+def plan(
+    source: Source = "quick", *, out: str | Path | None = None, progress: bool = True, **settings: Any
+) -> "FleetPlan":
+    """Plan the flights of a config; returns them. Kept in a folder if one is given."""
+    config = configure(source, settings)
+    mission = pipeline.prepare(config)
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="skyfed-plan-")) if out is None else out
+        folder = stack.enter_context(RunFolder.claim(Path(place), config, ["plan"]))
+        return pipeline.plan_flights(folder, config, mission, not progress)
+
+
+def load(folder: str | Path) -> "Run":
+    """Return the run in a folder, finished or not."""
+    return Run(Path(folder))
+
+
+def configure(source: Source, settings: Mapping[str, Any]) -> Config:
+    """Return a config with some settings changed; raises BadInputError naming the first that is wrong."""
+    values = {key: _plain(value) for key, value in settings.items()}
+    config = load_config(source, values=values)
+    if any("__main__:" in row.use for row in config.rows) and config.workers != 1:
+        config = config.model_copy(update={"workers": 1})  # worker processes do not know this session's classes
+    return config
+
+
+class Run:
+    """A run's folder, with its tables as data frames and its figures."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open a folder; raises BadInputError if it is not a run's."""
+        self.folder = folder
+        self.config = RunFolder.config_of(folder)
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the rows, which name their folders."""
+        return self.config.labels
+
+    @property
+    def rounds(self) -> Any:
+        """One line per row and round, as a data frame."""
+        return self._frame("rounds")
+
+    @property
+    def uplink(self) -> Any:
+        """One line per upload, as a data frame."""
+        return self._frame("uplink")
+
+    @property
+    def vehicles(self) -> Any:
+        """One line per row, round and vehicle, as a data frame."""
+        return self._frame("vehicles")
+
+    @property
+    def accuracy(self) -> dict[str, float | None]:
+        """Accuracy of each row's last test, 0 to 1, on the test set so far."""
+        found: dict[str, float | None] = {}
+        for label in self.labels:
+            tested = [row["accuracy"] for row in self._rows(label, "rounds") if row["accuracy"] is not None]
+            found[label] = tested[-1] if tested else None
+        return found
+
+    @property
+    def plan(self) -> "FleetPlan":
+        """The flights."""
+        from skyfed.flight.fleet import load_fleet_plan
+
+        return load_fleet_plan(self.folder / "plan.npz")
+
+    def plot(self, what: What = "accuracy") -> "Figure":
+        """Return a figure: accuracy over rounds, megabytes or seconds, sizes of uploads, or the map."""
+        from skyfed.report.courses import read_curves
+        from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads
+        from skyfed.report.figures import draw_map
+        from skyfed.world import footprint_side
+
+        if what == "map":
+            return draw_map(self.plan, footprint_side(self.config.sensor.altitude, self.config.sensor.fov))
+        curves = read_curves([self.folder], self.config.rows)
+        if what == "accuracy":
+            return draw_accuracy(curves)
+        if what == "payload":
+            return draw_payloads(curves)
+        if what not in ("megabytes", "seconds"):
+            raise BadInputError(f"plot({what!r}): allowed: accuracy, megabytes, seconds, payload, map")
+        return draw_accuracy_over(curves, "megabytes" if what == "megabytes" else "modelled_seconds")
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write the interactive page; returns where it is."""
+        from skyfed.report.page import write_page
+
+        return write_page([self.folder], Path(out) if out is not None else self.folder / "report.html")
+
+    def _rows(self, label: str, table: str) -> list[dict[str, Any]]:
+        return Table(self.folder / label, table).rows()
+
+    def _frame(self, table: str) -> Any:
+        rows = [{"algorithm": label, **row} for label in self.labels for row in self._rows(label, table)]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        columns = {name: [row.get(name) for row in rows] for name in names}
+        try:
+            import polars
+
+            return polars.DataFrame(columns, strict=False)
+        except ImportError:
+            pass
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            raise BadInputError(
+                "data frames need polars or pandas, and neither is installed; allowed: pip install 'skyfed[frames]'"
+            ) from None
+        return pandas.DataFrame(columns)
+
+    def __repr__(self) -> str:
+        figures = [f"{label} {'-' if x is None else f'{100 * x:.1f} %'}" for label, x in self.accuracy.items()]
+        return f"Run({str(self.folder)!r}: {', '.join(figures)})"
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as a config holds it: classes as import paths, tuples as lists, paths as text."""
+    if isinstance(value, type):
+        return f"{value.__module__}:{value.__qualname__}"
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def _name(source: Source) -> str:
+    return str(source) if isinstance(source, str | Path) else "run"

@@ -1,0 +1,1 @@
+"""Building blocks of algorithms at the station."""

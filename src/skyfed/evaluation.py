@@ -1,0 +1,66 @@
+"""Testing: every delivered model on the test set, and the figures that follow for the fleet."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from skyfed.errors import own_code
+from skyfed.jobs import Driver, Job, Missing
+from skyfed.learning.evaluate import Scores, chunks, joined, place_accuracy
+from skyfed.onboard import Onboard
+from skyfed.records import Arrays, Floats, Model
+from skyfed.world import World
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Figures of the models after a round."""
+
+    accuracy: float = float("nan")
+    accuracy_full: float = float("nan")
+    loss: float = float("nan")
+    per_class: Floats | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def test_models(label: str, t: int, onboard: Onboard, world: World, driver: Driver, state: Arrays) -> Tested:
+    """Score what an algorithm delivers on the test set as it has grown so far, and on the whole fixed one.
+
+    Where there are several models, a test sample of a vehicle is judged by the model that serves this vehicle, and the
+    whole test set by the mean over all vehicles.
+    """
+    task, algorithm = onboard.task, onboard.algorithms[label]
+    with own_code(f"{label}: deliver, round {t}"):
+        models = algorithm.deliver(state)
+    scores = {name: score_model(label, onboard, driver, model) for name, model in models.items()}
+    first = next(iter(scores.values()))
+    inside, score, loss = world.tested(t), first.score, first.loss
+    whole, metrics = first.score, first.metrics
+    if len(scores) > 1:
+        mine = [scores[algorithm.serves(state, u)] for u in range(world.vehicles)]
+        score, loss = score.copy(), loss.copy()
+        for growth, own in zip(world.schedule.test, mine, strict=True):
+            held = growth.at(t)
+            score[held], loss[held] = own.score[held], own.loss[held]
+        whole = np.mean([own.score for own in mine], axis=0)
+        metrics = {name: np.mean([own.metrics[name] for own in mine], axis=0) for name in metrics}
+    return Tested(
+        accuracy=float(score[inside].mean()) if inside.any() else float("nan"),
+        accuracy_full=float(whole.mean()),
+        loss=float(loss[inside].astype(np.float64).mean()) if inside.any() else float("nan"),
+        per_class=place_accuracy(whole, task.test.places, len(task.places)),
+        metrics={name: float(values.mean()) for name, values in metrics.items()},
+    )
+
+
+def score_model(label: str, onboard: Onboard, driver: Driver, model: Model) -> Scores:
+    """Score every test sample by one model."""
+    sent = {"weights": model.weights, "buffers": model.buffers}
+    jobs = [Job("score", sent, label, words={"start": a, "stop": b}) for a, b in chunks(len(onboard.task.test))]
+    parts = []
+    for reply in driver.call(jobs):
+        assert not isinstance(reply, Missing)
+        arrays = dict(reply.arrays)
+        score, loss = arrays.pop("score"), arrays.pop("loss")
+        parts.append(Scores(score, loss, {name.removeprefix("metric "): values for name, values in arrays.items()}))
+    return joined(parts)

@@ -1,0 +1,179 @@
+"""What a constraint is: the points, legs and plans it allows, its settings, and its name in messages."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from skyfed.errors import BadInputError, SkyfedError
+from skyfed.records import Bools, Floats, Plan
+
+if TYPE_CHECKING:
+    from skyfed.flight.problem import Problem
+
+Kind = Literal["points", "legs", "plans"]
+_LEGS = 200_000  # legs asked about in one call: keeps a constraint's own arrays small
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken constraint: which, when, which class (or -1), by how much (0 if not measured), in words."""
+
+    constraint: str
+    round: int
+    label: int
+    amount: float
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.constraint} at round {self.round}: {self.message}"
+
+
+class Constraint:
+    """A constraint on the flight of one vehicle; subclass it and write the methods that apply.
+
+    allows_points    which points a vehicle may be at in a round
+    allows_legs      which straight legs it may fly from one round's position to the next one's
+    plan_violations  what is wrong with a whole plan: positions, association, order in time
+
+    A planner searches with the first two, so they must not depend on the round. `verify` asks all three.
+    """
+
+    name: str = ""  # in messages; the class's name where it is empty
+    use: str = ""  # "package.module:Name" or "/path/file.py:Name": how another process finds the class
+
+    class Settings(BaseModel):
+        """The keys beside `use` in the config; a constraint without settings keeps this empty one."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.name = self.name or type(self).__name__
+        self.use = self.use or f"{type(self).__module__}:{type(self).__qualname__}"
+        self.settings: Any = _validated(self.name, self.Settings, settings)
+
+    def allows_points(self, points: Floats) -> Bools:
+        """Tell which points (n, 2), in metres with the station at (0, 0), may be flown to; (n,)."""
+        raise NotImplementedError
+
+    def allows_legs(self, start: Floats, stop: Floats) -> Bools:
+        """Tell which legs from start (n, 2) straight to stop (n, 2) may be flown; (n,)."""
+        raise NotImplementedError
+
+    def plan_violations(self, problem: "Problem", plan: Plan) -> list[Violation]:
+        """Return what is wrong with a whole plan."""
+        raise NotImplementedError
+
+    @cached_property
+    def kinds(self) -> frozenset[Kind]:
+        """What the constraint restricts, told from the methods that its class defines."""
+        methods: dict[Kind, str] = {"points": "allows_points", "legs": "allows_legs", "plans": "plan_violations"}
+        own = type(self)
+        return frozenset(kind for kind, name in methods.items() if getattr(own, name) is not getattr(Constraint, name))
+
+    def verify(self, problem: "Problem", plan: Plan) -> list[Violation]:
+        """Return every violation in a plan whose arrays have the right shape."""
+        q = plan.positions
+        violations = [
+            Violation(self.name, int(t), -1, 0.0, f"position {_spot(q[t])} is not allowed")
+            for t in np.flatnonzero(~points_allowed([self], q))
+        ]
+        violations += [
+            Violation(self.name, int(t), -1, 0.0, f"leg from {_spot(q[t])} to {_spot(q[t + 1])} is not allowed")
+            for t in np.flatnonzero(~legs_allowed([self], q[:-1], q[1:]))
+        ]
+        if "plans" in self.kinds:
+            with _one_line(self, "plan_violations"):
+                violations += _listed(self.plan_violations(problem, plan))
+        return violations
+
+    def spec(self) -> dict[str, Any]:
+        """Return `use` and settings as plain values; another process builds the same constraint from them."""
+        return {"use": self.use, **json.loads(self.settings.model_dump_json())}
+
+
+def points_allowed(constraints: Sequence[Constraint], points: Floats) -> Bools:
+    """Tell which points (n, 2) every constraint allows; (n,)."""
+    allowed = np.ones(len(points), bool)
+    for constraint in constraints:
+        if "points" in constraint.kinds:
+            left = np.flatnonzero(allowed)
+            with _one_line(constraint, "allows_points"):
+                allowed[left] = _answers(constraint.allows_points(_locked(points[left])), len(left))
+    return allowed
+
+
+def legs_allowed(constraints: Sequence[Constraint], start: Floats, stop: Floats) -> Bools:
+    """Tell which legs from start (n, 2) to stop (n, 2) every constraint allows; (n,)."""
+    allowed = np.ones(len(start), bool)
+    for constraint in constraints:
+        if "legs" not in constraint.kinds:
+            continue
+        left = np.flatnonzero(allowed)
+        for first in range(0, len(left), _LEGS):
+            part = left[first : first + _LEGS]
+            with _one_line(constraint, "allows_legs"):
+                answers = constraint.allows_legs(_locked(start[part]), _locked(stop[part]))
+                allowed[part] = _answers(answers, len(part))
+    return allowed
+
+
+def names(constraints: Sequence[Constraint]) -> str:
+    """Return the names of constraints for a message, each once."""
+    return ", ".join(dict.fromkeys(constraint.name for constraint in constraints))
+
+
+@contextlib.contextmanager
+def _one_line(constraint: Constraint, method: str) -> Iterator[None]:
+    """Turn whatever goes wrong in a constraint's method into one line."""
+    try:
+        yield
+    except SkyfedError:
+        raise
+    except Exception as error:  # whatever code of the user's own does
+        reason = " ".join(str(error).split())
+        raise BadInputError(f"constraint {constraint.name}: {method}: {type(error).__name__}: {reason}") from None
+
+
+def _answers(given: Any, count: int) -> Bools:
+    answers = np.asarray(given)
+    if answers.shape != (count,) or answers.dtype != bool:
+        raise TypeError(f"gave {answers.dtype} of shape {answers.shape}; allowed: bool of shape ({count},)")
+    return answers
+
+
+def _listed(given: Any) -> list[Violation]:
+    violations = list(given)
+    if not all(isinstance(violation, Violation) for violation in violations):
+        raise TypeError("gave something else; allowed: a list of skyfed.flight.Violation")
+    return violations
+
+
+def _locked(points: Floats) -> Floats:
+    """Return points that a constraint cannot change."""
+    points.flags.writeable = False
+    return points
+
+
+def _spot(point: Floats) -> str:
+    return f"({point[0]:.1f}, {point[1]:.1f})"
+
+
+def _validated(name: str, model: type[BaseModel], given: dict[str, Any]) -> BaseModel:
+    """Check settings as strictly as a config's; arrays count as lists."""
+    unknown = sorted(given.keys() - model.model_fields.keys())
+    if unknown and model.model_config.get("extra") != "allow":
+        allowed = ", ".join(model.model_fields) or "none, it has no settings"
+        raise BadInputError(f"constraint {name}: {unknown[0]} is not a setting; allowed: {allowed}")
+    try:
+        return model.model_validate_json(json.dumps(given, default=np.ndarray.tolist), strict=True)
+    except TypeError as error:
+        raise BadInputError(f"constraint {name}: settings must be plain values: {error}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        words = " ".join(first["msg"].removeprefix("Value error, ").replace("Input should be", "must be").split())
+        raise BadInputError(f"constraint {name}: {key + ': ' if key else ''}{words}") from None

@@ -1,0 +1,66 @@
+"""Import what a user names: "package.module:name" or "path/to/file.py:name"."""
+
+import hashlib
+import importlib
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from skyfed.errors import BadInputError
+from skyfed.files import from_home
+
+_DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+
+
+def check_path(name: str) -> str:
+    """Return an import path that is well formed; raises ValueError else. Nothing is imported."""
+    module, _, attribute = name.rpartition(":")
+    dotted = re.fullmatch(_DOTTED, module) is not None
+    file = module.endswith(".py") and "\0" not in module
+    if not (dotted or file) or not re.fullmatch(r"[A-Za-z_]\w*", attribute):
+        raise ValueError("allowed: package.module:name or file.py:name")
+    return name
+
+
+def absolute_path(name: str, base: Path) -> str:
+    """Make the file of an import path absolute; a dotted path stays as it is."""
+    module, colon, attribute = name.rpartition(":")
+    if not colon or not module.endswith(".py") or "\0" in module:
+        return name
+    return f"{(base / from_home(module)).resolve()}:{attribute}"
+
+
+def import_path(name: str, setting: str) -> Any:
+    """Return what an import path names; raises BadInputError in one line for whatever goes wrong."""
+    module, _, attribute = name.rpartition(":")
+    try:
+        check_path(name)
+        source = _from_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+        return getattr(source, attribute)
+    except (Exception, SystemExit) as error:  # whatever a module of the user's own does when it is imported
+        reason = " ".join(str(error).split())
+        raise BadInputError(f"{setting} = {name!r}: {type(error).__name__}: {reason}") from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    """Import a file under a name of its own, once per process."""
+    path = from_home(str(path)).resolve()
+    name = f"skyfed_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

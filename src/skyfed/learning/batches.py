@@ -1,0 +1,107 @@
+"""Mini-batches of a task's samples, ready for the model."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from skyfed.records import Floats, Ints
+from skyfed.tasks import Samples, Task
+from skyfed.tasks.cache import Bytes
+
+_COUNTED = 1000  # samples whose levels are counted at a time
+
+Batch = tuple[Tensor, Tensor]  # inputs and targets
+
+
+class Batches:
+    """Mini-batches straight from a task's arrays; bytes are normalised per channel."""
+
+    def __init__(
+        self,
+        task: Task,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
+        wide: bool = False,
+    ) -> None:
+        """Take the channels' means and deviations from the training samples."""
+        self._task, self._dtype, self._device = task, dtype, device
+        self._wide = wide and len(task.shape) == 3
+        self._inputs, self._targets = tensor_of(task.train.inputs), tensor_of(task.train.targets)
+        self._moments: tuple[Tensor, Tensor] | None = None
+        if task.train.inputs.dtype == np.uint8 and task.train.inputs.ndim > 1:
+            mean, scale = channel_moments(task.train.inputs)
+            self._moments = mean.to(device, dtype), scale.to(device, dtype)
+
+    def draw(self, samples: Ints, size: int, count: int, rng: np.random.Generator) -> Iterator[Batch]:
+        """Yield `count` mini-batches: passes over the samples in random order, a new order for each pass."""
+        order: Ints = np.empty(0, np.int64)
+        size = min(size, len(samples))
+        for _ in range(count):
+            if len(order) < size:
+                order = np.concatenate([order, samples[rng.permutation(len(samples))]])
+            batch, order = order[:size], order[size:]
+            yield self.take(batch)
+
+    def over(self, samples: Samples) -> "Batches":
+        """Return mini-batches of other samples than the task's, prepared as those are."""
+        found = copy.copy(self)
+        found._inputs, found._targets = tensor_of(samples.inputs), tensor_of(samples.targets)
+        return found
+
+    def narrow(self) -> "Batches":
+        """Return the same with pictures channel by channel."""
+        found = copy.copy(self)
+        found._wide = False
+        return found
+
+    def take(self, samples: Ints, training: bool = True) -> Batch:
+        """Return these training samples as one mini-batch."""
+        places = torch.from_numpy(samples)
+        inputs, targets = self._inputs.index_select(0, places), self._targets.index_select(0, places)
+        return self.ready(inputs, training), self.goal(targets)
+
+    def ready(self, inputs: Tensor, training: bool = False) -> Tensor:
+        """Return inputs as the model takes them: bytes with zero mean and unit deviation per channel."""
+        if self._moments is None:
+            floats = inputs.to(self._device, self._dtype)
+        else:
+            floats = inputs.to(self._device, self._dtype).sub_(self._moments[0]).mul_(self._moments[1])
+        if self._task.transform is not None:
+            floats = self._task.transform(floats, training)
+        return floats.contiguous(memory_format=torch.channels_last if self._wide else torch.contiguous_format)
+
+    def goal(self, targets: Tensor) -> Tensor:
+        """Return targets as the loss takes them: whole numbers as labels, others in the model's precision."""
+        if targets.dtype.is_floating_point:
+            return targets.to(self._device, self._dtype)
+        return targets.long().to(self._device)
+
+
+def channel_moments(inputs: Bytes) -> tuple[Tensor, Tensor]:
+    """Mean and one over the standard deviation of each channel, for bytes (N, C, ...); (1, C, 1, ...) each."""
+    counts = [_counts(inputs[:, c]) for c in range(inputs.shape[1])]
+    level = np.arange(256)
+    mean = [count @ level / count.sum() for count in counts]
+    spread = [
+        max(1e-6, float(count @ level**2 / count.sum() - m * m)) ** 0.5 for count, m in zip(counts, mean, strict=True)
+    ]
+    shape = (1, inputs.shape[1], *(1,) * (inputs.ndim - 2))
+    wide = torch.float64
+    return torch.tensor(mean, dtype=wide).view(shape), 1 / torch.tensor(spread, dtype=wide).view(shape)
+
+
+def _counts(levels: Bytes) -> Floats:
+    """Return how often each of the 256 levels occurs; a few samples at a time, since counting widens them."""
+    parts = [levels[k : k + _COUNTED] for k in range(0, len(levels), _COUNTED)]
+    return np.asarray(sum(np.bincount(part.reshape(-1), minlength=256) for part in parts), np.float64)
+
+
+def tensor_of(array: NDArray[Any]) -> Tensor:
+    """Return an array as a tensor; types that torch does not know are widened."""
+    known = array.dtype.kind in "bf" or array.dtype in (np.uint8, np.int8, np.int16, np.int32, np.int64)
+    return torch.from_numpy(np.ascontiguousarray(array if known else array.astype(np.int64)))

@@ -1,0 +1,152 @@
+"""A process's model and data, which all rows and vehicles train with in turn; what it gives depends on neither."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+from torch import nn
+
+from skyfed.errors import BadInputError
+from skyfed.learning.batches import Batches
+from skyfed.learning.channels import ChannelPruner
+from skyfed.learning.evaluate import Scores, evaluate
+from skyfed.learning.flat import FlatModel, Layout, usable_device
+from skyfed.learning.infer import Forward, forward_of
+from skyfed.learning.memory import keep_memory
+from skyfed.learning.models import build_model, is_known
+from skyfed.learning.prune import Scope, scope_of
+from skyfed.learning.settings import ModelSettings, PruneSettings
+from skyfed.learning.shapes import all_multiplications
+from skyfed.records import Model, Singles
+from skyfed.rng import stream
+from skyfed.tasks import Task
+from skyfed.wire import Common
+
+
+class Engine:
+    """One model to train and test with."""
+
+    def __init__(
+        self, task: Task, settings: ModelSettings, seed: int, device: str, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Build the model with weights of `dtype`; bad settings show here."""
+        torch.set_num_threads(1)
+        threadpool_limits(1, "blas")  # sums must not depend on how many threads a machine has
+        keep_memory()
+        self.task, self._settings, self._seed = task, settings, seed
+        known = is_known(settings)
+        module = build_model(settings, task.outputs, task.shape, seed)
+        self.model = FlatModel(module, dtype, usable_device(device), task.shape, known, probe=not known)
+        self.layout = self.model.layout
+        self.multiplications = all_multiplications(self.model.module, self.model.seen)
+        self.batches = Batches(task, dtype, self.model.device, self.model.wide)
+        self._initial = self.model.live(), self.model.moved()
+        self._whole = self.model.weights.cpu().numpy().copy()
+        self._scopes: dict[bool, Scope] = {}
+        self._pruners: dict[str, ChannelPruner] = {}
+        self._commons: dict[tuple[str, str, str], tuple[Model, Common]] = {}
+        self._forward: tuple[Singles, Forward] | None = None
+        self._twin: nn.Module | None = None
+
+    def initial(self) -> Model:
+        """Return w^0 and its buffers."""
+        return Model(self._initial[0].copy(), self._initial[1].copy())
+
+    def training(self) -> FlatModel:
+        """Return the model to train; what was prepared for testing is forgotten."""
+        self._forward = None
+        return self.model
+
+    def pruner(self, prune: PruneSettings) -> ChannelPruner | None:
+        """Return what prunes whole channels, where settings ask for that."""
+        if prune.granularity != "channel":
+            return None
+        if prune.budget not in self._pruners:
+            self._pruners[prune.budget] = ChannelPruner(self.model, prune.budget)
+        return self._pruners[prune.budget]
+
+    def scope(self, prune: PruneSettings) -> Scope:
+        """Return what may be pruned."""
+        kernels = prune.scope == "kernels"
+        if kernels not in self._scopes:
+            self._scopes[kernels] = scope_of(self.layout, kernels, self._whole)
+        return self._scopes[kernels]
+
+    def layout_for(self, prune: PruneSettings) -> Layout:
+        """Return the layout as messages of a row with these settings use it."""
+        pruner = self.pruner(prune)
+        return self.layout if pruner is None else replace(self.layout, channels=pruner.channels)
+
+    def common(self, model: Model, prune: PruneSettings) -> Common:
+        """Return what both sides know of a round's model; the last one is kept, with its digest."""
+        key = (prune.granularity, prune.budget, prune.scope)
+        last = self._commons.get(key)
+        if last is None or last[0].weights is not model.weights or last[0].buffers is not model.buffers:
+            self._commons[key] = (model, common_of(self.layout_for(prune), model, prune.scope == "kernels"))
+        return self._commons[key][1]
+
+    def slim(self, model: Model, prune: PruneSettings, delta: float) -> Model:
+        """Return a model without the channels that a pruning ratio drops from it."""
+        pruner = self.pruner(prune)
+        if pruner is None or not delta:
+            return model
+        self.training().load(model.weights, model.buffers)
+        mask, _ = pruner.mask(pruner.choose(self.model.weights, delta))
+        return Model(model.weights * mask, model.buffers)
+
+    def score(self, model: Model, start: int, stop: int) -> Scores:
+        """Score test samples start..stop."""
+        if self._forward is None or self._forward[0] is not model.weights:
+            self.model.load(model.weights, model.buffers)
+            with torch.inference_mode():
+                self._forward = (model.weights, forward_of(self.model))
+        return evaluate(self._forward[1], self.batches, self.task, start, stop)
+
+    def plain(self, weights: Singles) -> nn.Module:
+        """Return the model as torch builds it, which can be differentiated twice, with these weights."""
+        if self._twin is None:
+            self._twin = build_model(self._settings, self.task.outputs, self.task.shape, self._seed)
+            self._twin.to(self.model.device, self.model.weights.dtype)
+        whole = self.whole(weights)
+        plain = np.empty_like(whole)
+        plain[self.layout.plain_places()] = whole
+        flat = torch.from_numpy(plain).to(self.model.weights)
+        with torch.no_grad():
+            own = [parameter for parameter in self._twin.parameters() if parameter.requires_grad]
+            for parameter, part in zip(own, torch.split(flat, [p.numel() for p in own]), strict=True):
+                parameter.copy_(part.view(parameter.shape))
+        return self._twin
+
+    def whole(self, weights: Singles) -> Singles:
+        """Return all (p,) weights of a model: those without a gradient are as they were at first."""
+        found = self._whole.copy()
+        for run, part in self.layout.parts():
+            found[run] = weights[part]
+        return found
+
+
+def common_of(layout: Layout, model: Model, only_kernels: bool) -> Common:
+    """Return what vehicle and station both know in a round: the model, its layout, what may be pruned."""
+    scope = layout.live_kernels if only_kernels else None
+    weights, buffers = (part.astype(np.float32, copy=False) for part in (model.weights, model.buffers))
+    return Common(weights, buffers, layout.live_starts, scope, layout.channels)
+
+
+@contextmanager
+def seeded(seed: int, t: int, vehicle: int | None) -> Iterator[None]:
+    """Seed torch's random generator per round and vehicle; say what too small mini-batches mean."""
+    state = torch.get_rng_state()
+    torch.default_generator.manual_seed(int(stream(seed, "modules", t, vehicle).integers(2**63)))
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise BadInputError(
+            "train.batch_size: batch norm needs two samples or more in a mini-batch; or use model.norm = 'group'"
+        ) from None
+    finally:
+        torch.set_rng_state(state)

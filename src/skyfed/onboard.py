@@ -1,0 +1,163 @@
+"""Does jobs: a vehicle's round, central training, testing, probing. Each reply follows from its job and the config."""
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from skyfed.algorithms import find_class
+from skyfed.algorithms.base import Algorithm, Fleet
+from skyfed.algorithms.central import Central
+from skyfed.arrays import same_arrays
+from skyfed.config import Config
+from skyfed.errors import BadInputError, own_code
+from skyfed.faults import outgoing, spoil
+from skyfed.jobs import Job, Reply, Upload
+from skyfed.kit import Kit, NotFiniteError
+from skyfed.learning.engine import Engine, seeded
+from skyfed.records import Model, Update
+from skyfed.tasks import Task
+from skyfed.theory.measure import probe_vehicle
+from skyfed.wire import MODEL, Common, check_sizes, encode_parts, read_header
+from skyfed.world import Effort, Spending, Where, samples_of, spend_at
+from skyfed.world.cost import round_flops
+
+
+class Onboard:
+    """A process's engine with the algorithms of all rows; use `do`."""
+
+    def __init__(self, config: Config, task: Task, dtype: torch.dtype = torch.float32) -> None:
+        """Build the model and the rows; bad settings show here."""
+        if config.field.classes != len(task.places):
+            raise BadInputError(
+                f"field.classes = {config.field.classes}, but the data has {len(task.places)} places; "
+                "allowed: the same number"
+            )
+        self.config, self.task = config, task
+        self.engine = Engine(task, config.model, config.seed, config.device, dtype)
+        fleet = Fleet(config.vehicles, config.rounds, config.seed, self.engine)
+        self.algorithms: dict[str, Algorithm] = {}
+        for row in config.rows:
+            settings = config.settings_of(row)
+            self.engine.pruner(settings.prune)
+            self.algorithms[row.name] = algorithm = find_class(row)(settings, fleet)
+            own_title = vars(type(algorithm)).get("title", "")  # a class made from another has its own name
+            config.show(row.name, own_title, algorithm.central)
+            where, sizes = f"algorithms, row {row.name!r}", algorithm.parts()
+            try:
+                check_sizes(sizes)
+            except ValueError as error:
+                raise BadInputError(f"{where}: {error}") from None
+            if settings.theory.every and not algorithm.central and MODEL not in sizes.values():
+                raise BadInputError(f"{where}: theory.every needs an upload over the model's weights; allowed here: 0")
+
+    def do(self, job: Job) -> Reply:
+        """Do one job."""
+        return {"local": self._local, "central": self._central, "score": self._score, "probe": self._probe}[job.do](job)
+
+    def kit(self, job: Job) -> Kit:
+        """Return what a vehicle has on board for a job."""
+        settings, cost = self.algorithms[job.label].settings, self.config.cost
+        samples, words, device = samples_of(job.data), job.words, cost.model == "device"
+        flops = round_flops(settings.train, self.engine.multiplications, len(samples))
+
+        def spend(work: float, sent: int) -> Spending | None:
+            where = Where(words["flown"], words["ground"], words["altitude"])
+            return spend_at(cost, where, Effort(work, flops, sent)) if device else None
+
+        return Kit(
+            self.engine, settings, self.config.seed, job.round, job.vehicle, samples, words.get("share", 1.0), spend,
+            cost.deadline if device else None,
+            outgoing(self.config.faults, -1 if job.vehicle is None else job.vehicle), int(words.get("exchange", 0)),
+            job.sent.get("weights"),
+        )  # fmt: skip
+
+    def _local(self, job: Job) -> Reply:
+        """Let one vehicle train in one round and encode its upload (Eqs. 8-12)."""
+        begin, begin_cpu = time.perf_counter(), time.process_time()
+        algorithm, kit = self.algorithms[job.label], self.kit(job)
+        assert job.vehicle is not None
+        data, memory, buffer_bytes = b"", job.memory, 0
+        try:
+            with own_code(f"{job.label}: local, round {job.round}, vehicle {job.vehicle}"):
+                own = {name: array.copy() for name, array in job.memory.items()}  # which it may change in place
+                with seeded(self.config.seed, job.round, job.vehicle):
+                    parts, memory = algorithm.local(kit, job.sent, own)
+                strange = sorted(set(kit.facts) - {column.name for column in algorithm.columns})
+                if strange:
+                    raise ValueError(f"kit.note({strange[0]}=…): declare it in `columns`")
+                data, buffer_bytes = self._encode(algorithm, parts, job)
+        except NotFiniteError:
+            pass  # its row says so: nothing was sent
+        settings = algorithm.settings
+        upload = Upload(
+            job.vehicle, data, kit.facts, len(kit.samples), kit.work,
+            round_flops(settings.train, self.engine.multiplications, len(kit.samples)), kit.loss, buffer_bytes,
+            time.perf_counter() - begin, time.process_time() - begin_cpu,
+        )  # fmt: skip
+        return Reply(report_of(upload), data, memory=None if same_arrays(memory, job.memory) else memory)
+
+    def _encode(self, algorithm: Algorithm, parts: Any, job: Job) -> tuple[bytes, int]:
+        sizes, common = algorithm.parts(), self.common(job)
+        vehicle = job.vehicle or 0
+
+        def encode(first: Update | None = None) -> bytes:
+            own = dict(parts)
+            if first is not None:
+                own[next(name for name, part in parts.items() if isinstance(part, Update))] = first
+            return encode_parts(own, sizes, job.round, vehicle, common)
+
+        data = encode()
+        update = next((part for part in parts.values() if isinstance(part, Update)), None)
+        if update is None:
+            return data, 0
+        buffer_bytes = read_header(data).buffers_bytes if len(sizes) == 1 else 4 * len(update.buffers)
+        return spoil(self.config.faults, self.config.seed, update, data, encode), buffer_bytes
+
+    def common(self, job: Job) -> Common:
+        """Return what both sides know of what was sent down."""
+        return self.common_of(job.label, job.sent)
+
+    def common_of(self, label: str, sent: dict[str, Any]) -> Common:
+        """Return what both sides know of what was sent down to a row's vehicles."""
+        nothing = np.empty(0, np.float32)
+        model = Model(sent.get("weights", nothing), sent.get("buffers", nothing))
+        return self.engine.common(model, self.algorithms[label].settings.prune)
+
+    def _central(self, job: Job) -> Reply:
+        """Train centrally on the union of all data."""
+        algorithm, kit = self.algorithms[job.label], self.kit(job)
+        assert isinstance(algorithm, Central)
+        with seeded(self.config.seed, job.round, None):
+            state = algorithm.train(kit, job.sent)
+        return Reply({"loss": kit.loss}, arrays=state)
+
+    def _score(self, job: Job) -> Reply:
+        """Score some test samples."""
+        model = Model(job.sent["weights"], job.sent["buffers"])
+        found = self.engine.score(model, int(job.words["start"]), int(job.words["stop"]))
+        further = {f"metric {name}": values for name, values in found.metrics.items()}
+        return Reply(arrays={"score": found.score, "loss": found.loss, **further})
+
+    def _probe(self, job: Job) -> Reply:
+        """Measure what Theorem 1 needs to know about a vehicle's loss around w^t and w^{t+1} (A1, A2, Eq. 18)."""
+        settings = self.algorithms[job.label].settings
+        now = Model(job.sent["weights"], job.sent["buffers"])
+        after = Model(job.sent["weights after"], job.sent["buffers after"])
+        sets = [job.data[name] for name in ("before", "samples", "later")]
+        with seeded(self.config.seed, job.round, job.vehicle):
+            rng_key = (self.config.seed, job.round, job.vehicle or 0)
+            words, gradient = probe_vehicle(self.engine, settings.train, settings.theory, now, after, sets, rng_key)
+        return Reply({"vehicle": job.vehicle, **words}, arrays={"gradient": gradient})
+
+
+def report_of(upload: Upload) -> dict[str, Any]:
+    """Return what a vehicle reports about its upload, as plain values."""
+    names = ("vehicle", "facts", "samples", "work", "flops", "loss", "buffer_bytes", "seconds", "cpu")
+    return {name: getattr(upload, name) for name in names}
+
+
+def upload_of(reply: Reply) -> Upload:
+    """Return the upload of a reply."""
+    return Upload(data=reply.data, **reply.words)

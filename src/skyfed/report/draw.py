@@ -1,0 +1,73 @@
+"""Figures and the page of a run."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from skyfed.algorithms import Row
+    from skyfed.config import Config
+    from skyfed.flight.fleet import FleetPlan
+    from skyfed.runs.folder import RunFolder
+
+
+def write_report(places: list[Path], target: Path) -> None:
+    """Write the page and say where it is."""
+    from skyfed.report.page import write_page
+
+    print(f"report: {write_page(places, target)}")
+
+
+def draw_flights(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:
+    """Draw Figs 1 and 2 and the map; waypoints where the station has coordinates."""
+    from skyfed.files import storage_errors, write_whole
+    from skyfed.report.figures import draw_association, draw_map, draw_psi
+    from skyfed.report.waypoints import export_all
+    from skyfed.world import footprint_side
+
+    figures = folder.subfolder("figures")
+    side = footprint_side(config.sensor.altitude, config.sensor.fov)
+    with storage_errors(figures):
+        _save(draw_psi(fleet, 0), figures / "fig1-psi")
+        _save(draw_association(fleet, 0), figures / "fig2-association")
+        _save(draw_map(fleet, side), figures / "map")
+        write_whole(folder.path / "map.png", (figures / "map.png").read_bytes())
+        if config.field.origin is not None:
+            place = folder.subfolder("waypoints")
+            export_all(fleet, place, config.field.origin, config.sensor.altitude, config.flight.hold)
+
+
+def draw_training(place: Path, folders: list[Path], rows: "list[Row]") -> None:
+    """Draw accuracy over rounds, megabytes and seconds, and the payloads."""
+    from skyfed.files import storage_errors
+    from skyfed.report.courses import read_curves
+    from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads
+
+    figures = place / "figures"
+    curves = read_curves(folders, rows)
+    with storage_errors(figures):
+        figures.mkdir(exist_ok=True)
+        _save(draw_accuracy_over(curves, "megabytes"), figures / "accuracy-megabytes")
+        _save(draw_accuracy_over(curves, "modelled_seconds"), figures / "accuracy-seconds")
+        if any(curve.wire_bits.size for curve in curves):
+            _save(draw_payloads(curves), figures / "fig4-payload")
+        _save(draw_accuracy(curves), figures / "fig3-accuracy")
+
+
+def _save(figure: "Figure", path: Path) -> None:
+    """Write a figure's files whole or not at all: a file that is there counts as drawn."""
+    from skyfed.files import replacing
+    from skyfed.report.figures import save
+
+    for hidden in save(figure, path.with_name(f".{path.name}")):
+        with replacing(hidden.with_name(hidden.name[1:])) as part:
+            os.replace(hidden, part)
+
+
+def drawn(folder: Path, config: "Config") -> bool:
+    """Tell whether all figures of the training are there."""
+    figures = ["fig3-accuracy", "accuracy-megabytes", "accuracy-seconds"]
+    figures += [] if all(row.central for row in config.rows) else ["fig4-payload"]
+    return all((folder / "figures" / f"{name}.{kind}").exists() for name in figures for kind in ("png", "pdf"))

@@ -1,0 +1,74 @@
+"""What is learnt: pictures, or a task of one's own."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from skyfed.errors import BadInputError, SkyfedError
+from skyfed.files import from_home
+from skyfed.imports import check_path, import_path
+from skyfed.tasks import cifar10, folder, synthetic
+from skyfed.tasks.cache import Pictures, data_folder, load_pictures
+from skyfed.tasks.task import Samples, Task, check_task
+
+Progress = Callable[[str, int, int], None]
+
+
+class DataSettings(BaseModel):
+    """Which data, where it lies, and how it is spread over the vehicles."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(
+        "cifar10",
+        description="cifar10, synthetic, folder:PATH (a directory of class folders), or a function that returns a "
+        "task of your own: package.module:load or file.py:load",
+    )
+    dir: str | None = Field(None, description="where data lies; else SKYFED_DATA, else the user's cache folder")
+    size: int = Field(32, ge=8, le=512, description="side of a picture in pixels, for folder:")
+    dirichlet: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None,
+        description="label skew: each place's samples are shared out over the vehicles by a Dirichlet draw with this "
+        "parameter; small is uneven; none shares them out evenly",
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name in ("cifar10", "synthetic") or (name.startswith("folder:") and len(name) > 7):
+            return name
+        if ":" not in name or name.startswith("folder:"):
+            raise ValueError("allowed: cifar10, synthetic, folder:PATH, package.module:load, file.py:load")
+        return check_path(name)
+
+
+def load_task(settings: DataSettings, progress: Progress = lambda *_: None) -> Task:
+    """Return the task that the settings name; raises BadInputError with the ways out where it is not there."""
+    if ":" in settings.name and not settings.name.startswith("folder:"):
+        loader = import_path(settings.name, "data.name")
+        try:
+            task = loader()
+        except SkyfedError:
+            raise
+        except (Exception, SystemExit) as error:  # whatever code of the user's own does
+            reason = " ".join(str(error).split())
+            raise BadInputError(f"data.name = {settings.name!r}: {type(error).__name__}: {reason}") from error
+        return check_task(task, settings.name)
+    return load_own_pictures(settings, progress).task()
+
+
+def load_own_pictures(settings: DataSettings, progress: Progress = lambda *_: None) -> Pictures:
+    """Return the pictures that the settings name."""
+    if settings.name == "synthetic":
+        return synthetic.generate()
+    where = data_folder(settings.dir)
+    if settings.name == "cifar10":
+        path = where / "cifar10.safetensors"
+        if not path.exists():
+            raise cifar10.missing(where)
+        return load_pictures(path)
+    return folder.load_folder(from_home(settings.name.removeprefix("folder:")), settings.size, where, progress)
+
+
+__all__ = ["DataSettings", "Pictures", "Samples", "Task", "data_folder", "load_task"]

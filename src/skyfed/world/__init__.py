@@ -1,0 +1,24 @@
+"""The world of a mission: positions, clock, energy, links and sensing."""
+
+from skyfed.world.arrivals import SensingSettings, initial_counts, new_counts
+from skyfed.world.camera import SensorSettings, footprint_side
+from skyfed.world.cost import CostSettings, Spending
+from skyfed.world.world import Effort, View, Where, World, WorldSettings, data_of, samples_of, spend_at
+
+__all__ = [
+    "CostSettings",
+    "Effort",
+    "SensingSettings",
+    "SensorSettings",
+    "Spending",
+    "View",
+    "Where",
+    "World",
+    "WorldSettings",
+    "data_of",
+    "footprint_side",
+    "initial_counts",
+    "new_counts",
+    "samples_of",
+    "spend_at",
+]

@@ -1,0 +1,211 @@
+"""Modelled time and energy of a vehicle's round: the paper's law, or a device that flies, computes and sends.
+
+Measured bytes go in, measured seconds are recorded beside; everything here says "modelled".
+"""
+
+from dataclasses import dataclass
+from math import atan2, degrees, exp, hypot, isfinite, log2, log10, pi, sqrt
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from skyfed.errors import BadInputError
+from skyfed.learning.settings import TrainSettings
+
+_LIGHT = 299_792_458.0  # metres a second
+
+
+class CpuSettings(BaseModel):
+    """The vehicle's processor: cycles = FLOPs x cycles_per_flop, seconds = cycles / f, joules = C cycles f^2."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    frequency: float = Field(1.5e9, gt=0, allow_inf_nan=False, description="f, Hz (a small single-board computer)")
+    cycles_per_flop: float = Field(
+        0.25, gt=0, allow_inf_nan=False, description="cycles of one floating-point operation (four a cycle)"
+    )
+    capacitance: float = Field(
+        1e-28,
+        gt=0,
+        allow_inf_nan=False,
+        description="C, switched capacitance, J s^2 (usual in edge computing)",
+    )
+
+
+class FlightCostSettings(BaseModel):
+    """Propulsion of a rotary-wing vehicle: Zeng, Xu and Zhang, IEEE Trans. Wireless Commun. 18(4), 2019, Eq. 12."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    speed: float = Field(10.0, gt=0, allow_inf_nan=False, description="cruising speed, m/s")
+    blade_power: float = Field(79.86, ge=0, allow_inf_nan=False, description="P0, blade profile power in hover, W")
+    induced_power: float = Field(88.63, ge=0, allow_inf_nan=False, description="Pi, induced power in hover, W")
+    tip_speed: float = Field(120.0, gt=0, allow_inf_nan=False, description="tip speed of the blades, m/s")
+    induced_velocity: float = Field(4.03, gt=0, allow_inf_nan=False, description="v0, mean induced velocity, m/s")
+    drag: float = Field(
+        0.0092,
+        ge=0,
+        allow_inf_nan=False,
+        description="d0 rho s A / 2, parasite drag, kg/m (0.6, 1.225, 0.05, 0.503)",
+    )
+
+    def power(self, speed: float) -> float:
+        """Watts at this speed, m/s; hovering is speed 0."""
+        ratio = speed**2 / (2 * self.induced_velocity**2)
+        blades = self.blade_power * (1 + 3 * speed**2 / self.tip_speed**2)
+        induced = self.induced_power * sqrt(max(0.0, sqrt(1 + ratio**2) - ratio))
+        return blades + induced + self.drag * speed**3
+
+
+class RadioSettings(BaseModel):
+    """Air-to-ground link: Al-Hourani, Kandeepan and Lardner, IEEE Wireless Commun. Lett. 3(6), 2014 (suburban)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    bandwidth: float = Field(1e6, gt=0, allow_inf_nan=False, description="Hz that one vehicle has for itself")
+    power: float = Field(0.1, gt=0, allow_inf_nan=False, description="transmit power, W (20 dBm)")
+    circuit_power: float = Field(0.1, ge=0, allow_inf_nan=False, description="power of the radio besides, W")
+    efficiency: float = Field(0.35, gt=0, le=1, description="of the power amplifier")
+    carrier: float = Field(2.4e9, gt=0, allow_inf_nan=False, description="carrier frequency, Hz")
+    noise: float = Field(-174.0, allow_inf_nan=False, description="noise density, dBm/Hz (room temperature)")
+    noise_figure: float = Field(6.0, allow_inf_nan=False, description="of the station's receiver, dB")
+    los_a: float = Field(4.88, ge=0, allow_inf_nan=False, description="a of the probability of a line of sight")
+    los_b: float = Field(0.43, ge=0, allow_inf_nan=False, description="b of the probability of a line of sight")
+    loss_los: float = Field(0.1, ge=0, allow_inf_nan=False, description="loss beyond free space if there is one, dB")
+    loss_blocked: float = Field(21.0, ge=0, allow_inf_nan=False, description="the same if there is none, dB")
+
+    def rate(self, ground: float, altitude: float) -> float:
+        """Bits a second from this ground distance and altitude, metres (Shannon, mean path loss)."""
+        angle = degrees(atan2(altitude, ground))
+        clear = 1 / (1 + self.los_a * exp(-self.los_b * (angle - self.los_a)))
+        far = max(1.0, hypot(ground, altitude))
+        loss = 20 * log10(4 * pi * self.carrier * far / _LIGHT)
+        loss += clear * self.loss_los + (1 - clear) * self.loss_blocked
+        received = 10 * log10(1000 * self.power) - loss
+        floor = self.noise + 10 * log10(self.bandwidth) + self.noise_figure
+        return self.bandwidth * log2(1 + 10 ** ((received - floor) / 10))
+
+    @property
+    def sending_power(self) -> float:
+        """Watts that a vehicle draws while it sends."""
+        return self.power / self.efficiency + self.circuit_power
+
+
+class CostSettings(BaseModel):
+    """What a vehicle's round costs (modelled)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: Literal["law", "device"] = Field(
+        "device", description="law: the paper's abstract units for training alone; device: flying, computing, sending"
+    )
+    t_train: float = Field(1.0, gt=0, allow_inf_nan=False, description="law: t_tr, seconds of one dense local round")
+    e_train: float = Field(1.0, gt=0, allow_inf_nan=False, description="law: e_tr, joules of one dense local round")
+    cpu: CpuSettings = CpuSettings()
+    flight: FlightCostSettings = FlightCostSettings()
+    radio: RadioSettings = RadioSettings()
+    deadline: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="device: seconds from the start of a round to the end of an upload"
+    )
+    late: Literal["wait", "drop"] = Field("wait", description="what the station does with uploads after the deadline")
+    battery: float = Field(
+        4.68e5,
+        gt=0,
+        allow_inf_nan=False,
+        description="device: joules a vehicle starts with (130 Wh)",
+    )
+
+    @model_validator(mode="after")
+    def _finite(self) -> "CostSettings":
+        """A round far away and one near by must have a time and an energy."""
+        try:
+            some = [spend(self, 5.0, 1e9, 10**6, 1e3, ground, 100.0) for ground in (0.0, 1e4)]
+            good = all(isfinite(one.seconds) and isfinite(one.joules) for one in some)
+        except (ArithmeticError, ValueError):
+            good = False
+        if not good:
+            raise ValueError("cpu, flight, radio: allowed: values that give a finite time and energy at 10 km")
+        return self
+
+
+@dataclass(frozen=True)
+class Spending:
+    """One vehicle's seconds and joules in one round, modelled.
+
+    fly    flying to the round's place; its joules include hovering while training and sending
+    train  the dense and the masked steps, by the paper's law of pruning
+    send   the upload, from measured bytes; rate in bits a second, 0 where no radio is modelled
+    """
+
+    fly_seconds: float = 0.0
+    train_seconds: float = 0.0
+    send_seconds: float = 0.0
+    fly_joules: float = 0.0
+    train_joules: float = 0.0
+    send_joules: float = 0.0
+    rate: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """From the start of the round to the end of the upload."""
+        return self.fly_seconds + self.train_seconds + self.send_seconds
+
+    @property
+    def joules(self) -> float:
+        """All together, waiting for others not included."""
+        return self.fly_joules + self.train_joules + self.send_joules
+
+
+def round_flops(train: TrainSettings, multiplications: float, held: int) -> float:
+    """FLOPs of one dense local round: forward and twice that backward, two for a multiply-add.
+
+    held  pictures that the vehicle has; a mini-batch cannot have more
+    """
+    return 6.0 * multiplications * min(train.batch_size, held) * train.batches_per_round
+
+
+def spend(
+    settings: CostSettings, rounds: float, flops: float, message: int, flown: float, ground: float, altitude: float
+) -> Spending:
+    """Return what a round costs: so many dense local rounds of so many FLOPs, a message of so many bytes."""
+    if settings.model == "law":
+        return Spending(train_seconds=rounds * settings.t_train, train_joules=rounds * settings.e_train)
+    cpu, flight, radio = settings.cpu, settings.flight, settings.radio
+    cycles = rounds * flops * cpu.cycles_per_flop
+    fly, train = flown / flight.speed, cycles / cpu.frequency
+    rate = radio.rate(ground, altitude)
+    if rate <= 0:
+        raise BadInputError(
+            f"cost.radio: not a bit a second gets over {hypot(ground, altitude):.3g} m; allowed: a shorter way "
+            "(field.region, sensor.altitude), a stronger radio, or cost.model = 'law'"
+        )
+    send = 8 * message / rate
+    return Spending(
+        fly_seconds=fly,
+        train_seconds=train,
+        send_seconds=send,
+        fly_joules=fly * flight.power(flight.speed) + (train + send) * flight.power(0.0),
+        train_joules=cpu.capacitance * cycles * cpu.frequency**2,
+        send_joules=send * radio.sending_power,
+        rate=rate,
+    )
+
+
+def lateness(settings: CostSettings, spent: Spending) -> float:
+    """Return by how many seconds an upload misses the deadline; 0 where it does not or there is none."""
+    if settings.model == "law" or settings.deadline is None:
+        return 0.0
+    return max(0.0, spent.seconds - settings.deadline)
+
+
+def round_end(settings: CostSettings, spent: list[Spending]) -> float:
+    """Return when a round ends: with the last upload, or at the deadline where late ones are dropped."""
+    last = max((one.seconds for one in spent), default=0.0)
+    if settings.deadline is not None and settings.late == "drop" and settings.model == "device":
+        return min(last, settings.deadline)
+    return last
+
+
+def waiting(settings: CostSettings, spent: Spending, end: float) -> float:
+    """Return the joules of hovering from a vehicle's own upload to the end of the round."""
+    return 0.0 if settings.model == "law" else max(0.0, end - spent.seconds) * settings.flight.power(0.0)

@@ -1,0 +1,67 @@
+"""From settings to a mission: the true field, every vehicle's estimate of it, and its flight problem."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skyfed.errors import BadInputError
+from skyfed.field import FITS, EstimationError, Field, FieldSettings, Mixture, build_field, estimation_error
+from skyfed.flight.constraints.load import load_constraints
+from skyfed.flight.planner import load_solver, refuse_unsupported
+from skyfed.flight.problem import FlightSettings, Problem, spread_imax, window_spans
+from skyfed.rng import stream
+from skyfed.world.arrivals import SensingSettings, initial_counts
+
+
+@dataclass(frozen=True)
+class Mission:
+    """What the fleet faces: the truth, what each vehicle believes, and what it therefore solves."""
+
+    field: Field
+    estimates: tuple[Mixture, ...]
+    errors: tuple[EstimationError, ...]
+    problems: tuple[Problem, ...]
+
+
+def prepare_mission(
+    field: FieldSettings, flight: FlightSettings, sensing: SensingSettings, vehicles: int, rounds: int, seed: int
+) -> Mission:
+    """Build the field, let every vehicle estimate it from the positions of its initial samples, state the problems."""
+    if ":" in flight.method:
+        load_solver(flight.method)  # one's own planner that is not there shows here, before anything is written
+    constraints = load_constraints(flight.constraints)
+    refuse_unsupported(flight.method, constraints)
+    truth = build_field(field, vehicles, rounds, seed)
+    estimates = tuple(_estimate(truth, u, field, sensing, seed) for u in range(vehicles))
+    errors = tuple(estimation_error(*pair) for pair in zip(estimates, truth.mixtures, strict=True))
+    believed = estimates if flight.field == "estimated" else truth.mixtures
+    spans = window_spans(field.classes, rounds, flight.windows)
+    imax = spread_imax(flight.imax, vehicles, field.classes, len(spans))
+    problems = tuple(
+        Problem(
+            centres=mixture.centres,
+            radii=field.zeta * mixture.deviations,
+            psi=truth.psi[u],
+            imax=imax[u],
+            dmin=flight.dmin,
+            vmax=np.inf if flight.vmax is None else flight.vmax,
+            windows=flight.windows,
+            epsilon=flight.epsilon,
+            region=field.region,
+            decay_length=sensing.decay_length,
+            constraints=constraints,
+        )
+        for u, mixture in enumerate(believed)
+    )
+    return Mission(truth, estimates, errors, problems)
+
+
+def _estimate(truth: Field, vehicle: int, field: FieldSettings, sensing: SensingSettings, seed: int) -> Mixture:
+    counts = np.maximum(1, initial_counts(truth.psi[vehicle], sensing.initial))
+    rng = stream(seed, "initial positions", vehicle=vehicle)
+    if counts.max() < 2:
+        raise BadInputError(
+            f"sensing.initial = {sensing.initial}: one sample a class tells no radius; allowed: two of some class"
+        )
+    positions, labels = truth.mixtures[vehicle].sample(counts, rng)
+    return FITS[field.estimate](positions, labels, field.classes)

@@ -1,0 +1,143 @@
+"""Which samples: disjoint pools for the vehicles, and the sets that grow out of them along their flights (Eq. 7)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skyfed.records import Bools, Floats, Ints
+from skyfed.rng import stream
+from skyfed.world.arrivals import SensingSettings, initial_counts, new_counts
+
+
+@dataclass(frozen=True)
+class Flight:
+    """What decides how much a vehicle senses in some rounds: where it is, and what is really there."""
+
+    positions: Floats
+    psi: Floats
+    centres: Floats
+    radii: Floats
+
+
+class Growth:
+    """One vehicle's growing set: samples in the order they were sensed.
+
+    samples  (n,) indices into the data set       size  (t,) how many of them are there in each round so far
+    sensed   (n,) round in which each was sensed; 0 for the initial set
+    dry      (t,) samples a round should have brought but its pool no longer had
+    """
+
+    def __init__(self, pool: list[Ints], rng: np.random.Generator) -> None:
+        """Start from a pool: for each place the samples in the order they will be sensed."""
+        self._pool, self._rng = pool, rng
+        self._reach = np.zeros(len(pool), np.int64)
+        none = np.empty(0, np.int64)
+        self.samples, self.sensed, self.size, self.dry = none, none, none, none
+
+    def extend(self, wanted: Ints) -> None:
+        """Take what the next rounds want, (C, t), while the pool lasts; a round's samples come in random order."""
+        first, held = len(self.size), np.array([len(own) for own in self._pool])
+        reach = np.minimum(self._reach[:, None] + np.cumsum(wanted, axis=1), held[:, None])
+        got = np.diff(reach, axis=1, prepend=self._reach[:, None])
+        samples, sensed = [self.samples], [self.sensed]
+        for t in range(wanted.shape[1]):
+            batch = np.concatenate(
+                [own[end - count : end] for own, end, count in zip(self._pool, reach[:, t], got[:, t], strict=True)]
+            )
+            samples.append(batch[self._rng.permutation(len(batch))])
+            sensed.append(np.full(len(batch), first + t))
+        before = int(self.size[-1]) if first else 0
+        self.size = np.concatenate([self.size, before + np.cumsum(got.sum(axis=0))])
+        self.dry = np.concatenate([self.dry, (wanted - got).sum(axis=0)])
+        self.samples, self.sensed = np.concatenate(samples), np.concatenate(sensed)
+        self._reach = reach[:, -1] if wanted.shape[1] else self._reach
+
+    def at(self, t: int, keep_last: int = 0) -> Ints:
+        """Return the samples held in round t: D_u^t (Eq. 7)."""
+        held = self.samples[: self.size[t]]
+        return held[-keep_last:] if keep_last else held
+
+
+class Schedule:
+    """What every vehicle holds in every round flown so far: its training set and its part of the test set."""
+
+    def __init__(
+        self,
+        vehicles: int,
+        places: int,
+        train: NDArray[Any],
+        test: NDArray[Any],
+        settings: SensingSettings,
+        seed: int,
+        dirichlet: float | None = None,
+    ) -> None:
+        """Share the samples out; `train` and `test` are the places where each sample occurs."""
+        self._settings = settings
+        self.train = _growths(train, places, vehicles, seed, "train", dirichlet)
+        self.test = _growths(test, places, vehicles, seed, "test", dirichlet)
+
+    def extend(self, flights: Sequence[Flight], means: Sequence[Floats]) -> None:
+        """Let every vehicle's sets grow along its next stretch; `means` are psi of the whole mission, for round 0."""
+        settings = self._settings
+        for grown, initial, most in (
+            (self.train, settings.initial, settings.n_max),
+            (self.test, settings.initial_test, settings.n_max_test),
+        ):
+            for growth, flight, psi in zip(grown, flights, means, strict=True):
+                wanted = new_counts(
+                    flight.positions, flight.psi, flight.centres, flight.radii, most, settings.decay_length
+                )
+                if not len(growth.size):
+                    wanted[:, 0] = initial_counts(psi, initial)  # round 0 has the initial set, arrivals begin at 1
+                growth.extend(wanted)
+
+    @property
+    def rounds(self) -> int:
+        """Return how many rounds are known so far."""
+        return len(self.train[0].size)
+
+    def train_set(self, vehicle: int, t: int) -> Ints:
+        """Return D_u^t."""
+        return self.train[vehicle].at(t, self._settings.keep_last)
+
+    def union(self, t: int) -> Ints:
+        """Return D^t, all vehicles' sets together, in vehicle order."""
+        return np.concatenate([growth.at(t, self._settings.keep_last) for growth in self.train])
+
+    def test_members(self, t: int, total: int) -> Bools:
+        """Tell which of `total` test samples belong to the time-varying test set in round t."""
+        inside = np.zeros(total, bool)
+        for growth in self.test:
+            inside[growth.at(t)] = True
+        return inside
+
+
+def _growths(
+    labels: NDArray[Any], places: int, vehicles: int, seed: int, part: str, dirichlet: float | None
+) -> tuple[Growth, ...]:
+    pools = split_pools(labels, places, vehicles, seed, part, dirichlet)
+    return tuple(Growth(pool, stream(seed, f"arrivals {part}", vehicle=u)) for u, pool in enumerate(pools))
+
+
+def split_pools(
+    labels: NDArray[Any], places: int, vehicles: int, seed: int, part: str, dirichlet: float | None = None
+) -> list[list[Ints]]:
+    """Share each place's samples out; pools[u][c] holds indices in the order they will be sensed.
+
+    Evenly, or unevenly by a Dirichlet draw per place, the same for training and test samples.
+    """
+    pools: list[list[Ints]] = [[] for _ in range(vehicles)]
+    for c in range(places):
+        own = np.flatnonzero(labels == c)
+        own = own[stream(seed, f"pool {part}", round=c).permutation(len(own))]
+        each = len(own) // vehicles
+        cuts = np.arange(vehicles + 1) * each
+        if dirichlet is not None:
+            shares = stream(seed, "skew", round=c).dirichlet(np.full(vehicles, dirichlet))
+            cuts = np.round(np.concatenate([[0.0], np.cumsum(shares)]) * len(own)).astype(np.int64)
+        for u in range(vehicles):
+            pools[u].append(own[cuts[u] : cuts[u + 1]])
+    return pools
