@@ -87,10 +87,13 @@ def hold(folder: RunFolder, watcher: Watcher, idle: Callable[[], None] = lambda:
         try:
             with open_station(kit, config.fleet.largest, log) as station:
 
-                def serve(grid: Grid, place: Path, station: Station = station) -> None:
-                    diverged[:] = run_rounds(grid, folder, journal, station.register, idle)
+                def register(keys: dict[int, str], station: Station = station) -> None:
+                    station.register(keys, journal.say)
 
-                station.register(kit.vehicles)
+                def serve(grid: Grid, place: Path) -> None:
+                    diverged[:] = run_rounds(grid, folder, journal, register, idle)
+
+                register(kit.vehicles)
                 journal.say(f"the station listens at {kit.address} for {len(kit.vehicles)} vehicles")
                 station.run(make_app(serve), folder.path.resolve())
             return diverged

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -71,17 +71,20 @@ class Station:
         self._authority = kit.authority
         self._secret = (kit.place / "runtime.secret").read_bytes()
 
-    def register(self, vehicles: dict[int, str]) -> None:
-        """Make the SuperLink know these keys and no others, then let vehicles in."""
+    def register(self, vehicles: dict[int, str], say: Callable[[str], None] = lambda line: None) -> None:
+        """Make the SuperLink know these keys and no others, then let vehicles in.
+
+        say: is told of keys that were removed before; Flower takes none of them again.
+        """
         wanted = {key.encode(): u for u, key in vehicles.items()}
         with self._control() as control:
-            known = {
-                bytes(node.public_key): node.node_id
-                for node in control.ListNodes(ListNodesRequest()).nodes_info
-                if node.status != NodeStatus.UNREGISTERED
-            }
+            nodes = control.ListNodes(ListNodesRequest()).nodes_info
+            removed = {bytes(node.public_key) for node in nodes if node.status == NodeStatus.UNREGISTERED}
+            known = {bytes(node.public_key): node.node_id for node in nodes if node.status != NodeStatus.UNREGISTERED}
             for key, u in wanted.items():
-                if key not in known:
+                if key in removed:
+                    say(f"vehicle {u} has a key that was removed before; it needs a new one")
+                elif key not in known:
                     control.RegisterNode(RegisterNodeRequest(public_key=key, name=f"vehicle-{u}"))
             for key, node in known.items():
                 if key not in wanted:
