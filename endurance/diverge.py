@@ -84,7 +84,7 @@ def diverge(count: int, seed: int) -> list[Row]:
 
 def _dropped(run: Path) -> set[tuple[int, int]]:
     """Return the rounds and vehicles whose uploads were dropped."""
-    from skyfed.runs.store import read_parquet
+    from skyfed.runs.tables import read_parquet
 
     rows = read_parquet(run / ALGORITHM / "uplink.parquet")
     return {(row["round"], row["vehicle"]) for row in rows if row["dropped"]}

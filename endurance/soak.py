@@ -35,7 +35,7 @@ def soak(count: int, seed: int) -> list[Row]:
 
 
 def _watched(count: int, seed: int, workers: int, data: int) -> list[Row]:
-    from skyfed.runs.store import read_parquet
+    from skyfed.runs.tables import read_parquet
 
     begin = max(4, count // 10)
     words = (f"rounds={count}", f"seed={seed}", f"workers={workers}", f"sensing.keep_last={KEPT}", "eval_every=50")

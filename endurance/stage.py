@@ -71,7 +71,7 @@ def import_all() -> None:
     import skyfed.report.curves
     import skyfed.report.figures
     import skyfed.report.page
-    import skyfed.report.tables
+    import skyfed.report.terminal_tables
     import skyfed.report.view
     import skyfed.runs.flights
     import skyfed.world.mission  # noqa: F401
@@ -192,7 +192,7 @@ def digest(run: Path) -> str:
     """Return one hash of all that a finished run has to give: weights, metrics without times, flights."""
     import numpy as np
 
-    from skyfed.runs.store import read_parquet
+    from skyfed.runs.tables import read_parquet
 
     found = hashlib.sha256((run / ALGORITHM / "model.safetensors").read_bytes())
     for table in ("rounds", "uplink", "vehicles"):

@@ -24,8 +24,18 @@ from typing import NamedTuple
 import numpy as np
 import xxhash
 
-from skyfed.records import Quantised, Raw, Update
-from skyfed.wire import Channels, Common, DecodeError, Expected, accumulated, bucket_starts, decode, encode, entries
+from skyfed.types import Quantised, Raw, Update
+from skyfed.wire import (
+    Channels,
+    DecodeError,
+    Expected,
+    Reference,
+    accumulated,
+    bucket_starts,
+    decode,
+    encode,
+    entries,
+)
 from skyfed.wire.codec import Header, read_header
 from skyfed.wire.eden import Eden
 from skyfed.wire.quantise import Dither, Qsgd, Quantiser
@@ -63,7 +73,7 @@ BODIES = ("raw", "exact", *SCHEMES)
 # messages
 
 
-def model(size: int, seed: int = 0) -> Common:
+def model(size: int, seed: int = 0) -> Reference:
     """Return a model with tensors of many sizes, some of them empty, with a scope and with channels."""
     rng = np.random.default_rng([seed, size])
     weights = (0.05 * rng.normal(size=size)).astype(np.float32)
@@ -71,24 +81,26 @@ def model(size: int, seed: int = 0) -> Common:
     count = max(1, size // 8)
     channels = Channels(count, rng.integers(-1, count, size), rng.integers(-1, count, size))
     buffers = rng.random(3).astype(np.float32)
-    return Common(weights, buffers, np.concatenate([[0], inner, inner[-1:], [size]]), rng.random(size) < 0.8, channels)
+    return Reference(
+        weights, buffers, np.concatenate([[0], inner, inner[-1:], [size]]), rng.random(size) < 0.8, channels
+    )
 
 
-def upload(common: Common, body: str, mask: str = "dense", coder: str = "range", seed: int = 0) -> Update:
+def upload(reference: Reference, body: str, mask: str = "dense", coder: str = "range", seed: int = 0) -> Update:
     """Return an upload of round 7 by vehicle 3 whose message has this body and, with `forced`, this form of mask."""
-    rng = np.random.default_rng([seed, common.size, *map(ord, body + mask)])
-    size, threshold, channels, chosen = common.size, float("nan"), None, None
+    rng = np.random.default_rng([seed, reference.size, *map(ord, body + mask)])
+    size, threshold, channels, chosen = reference.size, float("nan"), None, None
     if mask == "bitmap":
         chosen = rng.random(size) < 0.5
     elif mask == "places":
         chosen = rng.random(size) < rng.choice([0.08, 0.92])  # few enough to go as places
     elif mask == "guess":
         threshold = float(np.float32(rng.random() * 0.05))
-        chosen = common.guess(threshold) ^ (rng.random(size) < 0.05)
+        chosen = reference.guess(threshold) ^ (rng.random(size) < 0.05)
     elif mask == "channels":
-        channels = rng.random(common.channels.count) < 0.7
-        chosen = common.channels.mask(channels)
-    near = common.weights if chosen is None else common.weights[chosen]
+        channels = rng.random(reference.channels.count) < 0.7
+        chosen = reference.channels.mask(channels)
+    near = reference.weights if chosen is None else reference.weights[chosen]
     trained = (near - 0.01 * rng.normal(size=len(near)) * (rng.random(len(near)) < 0.7)).astype(np.float32)
     values = accumulated(near, trained, RATE)
     if body == "raw":
@@ -99,10 +111,10 @@ def upload(common: Common, body: str, mask: str = "dense", coder: str = "range",
         packed = Raw(values)
     else:
         scheme = SCHEMES[body]
-        starts = bucket_starts(len(near), scheme.bucket, common.starts, chosen)
+        starts = bucket_starts(len(near), scheme.bucket, reference.starts, chosen)
         levels, norms, shared = scheme.quantiser.quantise(values, starts, scheme.s, scheme.norm, rng)
         packed = Quantised(scheme.name, levels, norms, scheme.s, scheme.bucket, shared)
-    moved = common.buffers + (0.01 * rng.normal(size=len(common.buffers))).astype(np.float32)
+    moved = reference.buffers + (0.01 * rng.normal(size=len(reference.buffers))).astype(np.float32)
     coder = coder if isinstance(packed, Quantised) else "range"
     return Update(ROUND, VEHICLE, size, chosen, packed, moved, threshold, channels, coder)
 
@@ -147,24 +159,24 @@ def corpus() -> list[Case]:
     """Return small messages of every kind, and each of them in every form it can have; always the same ones."""
     found: dict[bytes, Case] = {}
     for size in (0, 1, 7, 20, 64, 130, 600):  # of the last, more than 64 places may be sent
-        common = model(size)
-        expected = Expected(ROUND, VEHICLE, common, RATE)
+        reference = model(size)
+        expected = Expected(ROUND, VEHICLE, reference, RATE)
         for body in BODIES:
             for mask in MASKS:
-                for name, update in _variants(upload(common, body, mask), mask):
-                    data = encode(update, common)
+                for name, update in _variants(upload(reference, body, mask), mask):
+                    data = encode(update, reference)
                     found.setdefault(
                         data, Case(f"{body}, {mask}, {size} entries{name}", data, expected, split(data)[1])
                     )
         for kept, name in ((np.zeros(size, bool), "nothing"), (np.ones(size, bool), "all")):
             for scheme in ("qsgd", "dither", "eden 1"):
                 update = replace(
-                    upload(common, scheme),
+                    upload(reference, scheme),
                     mask=kept,
-                    body=_body(common, SCHEMES[scheme], kept),
+                    body=_body(reference, SCHEMES[scheme], kept),
                     forms=(2, 1, None, None),
                 )
-                data = encode(update, common)
+                data = encode(update, reference)
                 found.setdefault(data, Case(f"{scheme}, {name} kept of {size}", data, expected, split(data)[1]))
     return list(found.values())
 
@@ -179,8 +191,8 @@ def _variants(update: Update, mask: str) -> Iterator[tuple[str, Update]]:
         yield f", form {form}", replace(forced(update, mask, form, norms), coder=coder)
 
 
-def _body(common: Common, scheme: Scheme, kept: np.ndarray) -> Quantised:
-    starts = bucket_starts(int(kept.sum()), scheme.bucket, common.starts, kept)
+def _body(reference: Reference, scheme: Scheme, kept: np.ndarray) -> Quantised:
+    starts = bucket_starts(int(kept.sum()), scheme.bucket, reference.starts, kept)
     values = np.linspace(-1, 1, int(kept.sum()), dtype=np.float32)
     levels, norms, seed = scheme.quantiser.quantise(values, starts, scheme.s, "l2", np.random.default_rng(0))
     return Quantised(scheme.name, levels, norms, scheme.s, scheme.bucket, seed)
@@ -195,7 +207,7 @@ class Violation(Exception):  # noqa: N818
 
 def check(data: bytes, expected: Expected) -> str | None:
     """Return why a message is refused, or None where it is read; raises Violation where the promise is broken."""
-    common = expected.common
+    reference = expected.reference
     try:
         found = decode(data, expected)
     except DecodeError as error:
@@ -207,7 +219,7 @@ def check(data: bytes, expected: Expected) -> str | None:
             raise
         raise Violation(f"decode raised {type(error).__name__}: {error}") from error
     try:
-        again, d = encode(found, common), entries(found, common)
+        again, d = encode(found, reference), entries(found, reference)
     except Exception as error:
         raise Violation(f"what was read cannot be used: {type(error).__name__}: {error}") from error
     if again != data:
@@ -365,13 +377,13 @@ def fuzz(inputs: int, seed: int, out: Path | None = None) -> Summary:
     cases, rand, summary = corpus(), random.Random(seed), Summary()
     sized: dict[int, list[Case]] = {}
     for case in cases:
-        sized.setdefault(case.expected.common.size, []).append(case)
+        sized.setdefault(case.expected.reference.size, []).append(case)
     begin = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a warning is not what was promised either
         for k in range(inputs):
             case = cases[k] if k < len(cases) else rand.choice(cases)
-            others = sized[case.expected.common.size] if rand.random() < 0.8 else cases
+            others = sized[case.expected.reference.size] if rand.random() < 0.8 else cases
             data = case.data if k < len(cases) else mutated(case, others, rand)
             try:
                 reason = check(data, case.expected)

@@ -13,8 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from skyfed.records import Quantised, Raw, Update
-from skyfed.wire import Channels, Common, Expected, accumulated, bucket_starts, decode, encode, encode_model, entries
+from skyfed.types import Quantised, Raw, Update
+from skyfed.wire import (
+    Channels,
+    Expected,
+    Reference,
+    accumulated,
+    bucket_starts,
+    decode,
+    encode,
+    encode_model,
+    entries,
+)
 from skyfed.wire.quantise import QUANTISERS
 
 PLACE = Path(__file__).parents[1] / "tests" / "vectors" / "wire.json"
@@ -46,7 +56,7 @@ def build() -> dict[str, Any]:
         _upload("eden, 1 level and zeros, blocks of 128", long, _levels("eden", long, None, 1, 128, 5),
                 forms=(0, 1, 0, None)),
     ]  # fmt: skip
-    moved = Common(_single(plain.weights - _ramp(40) / 1000), _single(plain.buffers * 1.25), plain.starts)
+    moved = Reference(_single(plain.weights - _ramp(40) / 1000), _single(plain.buffers * 1.25), plain.starts)
     models = [_broadcast("dense", moved, None), _broadcast("as a difference", moved, plain)]
     return {"uploads": uploads, "models": models}
 
@@ -58,7 +68,7 @@ def read(vector: dict[str, Any]) -> tuple[Update, Expected]:
         known["channels"]["count"], np.array(known["channels"]["first"]), np.array(known["channels"]["second"])
     )
     weights, buffers, starts = _single(known["weights"]), _single(known["buffers"]), np.array(known["starts"])
-    common = Common(weights, buffers, starts, _bools(known["scope"]), channels)
+    reference = Reference(weights, buffers, starts, _bools(known["scope"]), channels)
     body = dict(sent["body"])
     if body.pop("kind") == "raw":
         trained = None if body["trained"] is None else _single(body["trained"])
@@ -70,43 +80,45 @@ def read(vector: dict[str, Any]) -> tuple[Update, Expected]:
         vector["round"], vector["vehicle"], sent["size"], _bools(sent["mask"]), packed, _single(sent["buffers"]),
         threshold, _bools(sent["channels"]), sent["coder"], None if sent["forms"] is None else tuple(sent["forms"]),
     )  # fmt: skip
-    return update, Expected(vector["round"], vector["vehicle"], common, vector["rate"])
+    return update, Expected(vector["round"], vector["vehicle"], reference, vector["rate"])
 
 
-def read_model(part: dict[str, Any] | None) -> Common | None:
+def read_model(part: dict[str, Any] | None) -> Reference | None:
     """Return a model of a broadcast."""
     if part is None:
         return None
-    return Common(_single(part["weights"]), _single(part["buffers"]), np.array([0, len(part["weights"])]))
+    return Reference(_single(part["weights"]), _single(part["buffers"]), np.array([0, len(part["weights"])]))
 
 
-def dense(update: Update, common: Common) -> list[float]:
+def dense(update: Update, reference: Reference) -> list[float]:
     """Return d with 0 where an entry was pruned."""
     whole = np.zeros(update.size, np.float32)
-    whole[slice(None) if update.mask is None else update.mask] = entries(update, common)
+    whole[slice(None) if update.mask is None else update.mask] = entries(update, reference)
     return _list(whole)
 
 
-def _model(size: int, scope: bool = False, channels: bool = False) -> Common:
+def _model(size: int, scope: bool = False, channels: bool = False) -> Reference:
     k = np.arange(size)
     weights = _single((37 * k % 101 - 50) / 1000)
     weights[1], weights[2] = -0.0, 1e-45
     starts = np.array([0, size // 4, size // 4, size // 2 + 3, size])
-    return Common(
+    return Reference(
         weights, _single([0.0, 1.0, -0.25]), starts, k % 5 > 0 if scope else None,
         Channels(5, k % 6 - 1, k // 8 - 1) if channels else None,
     )  # fmt: skip
 
 
-def _exact(common: Common, mask: np.ndarray | None, rate: float) -> Raw:
-    near = common.weights if mask is None else common.weights[mask]
+def _exact(reference: Reference, mask: np.ndarray | None, rate: float) -> Raw:
+    near = reference.weights if mask is None else reference.weights[mask]
     trained = _single(near + _ramp(len(near)) / 4096)
     trained[0] = -0.0
     return Raw(accumulated(near, trained, rate), trained, rate)
 
 
-def _levels(scheme: str, common: Common, mask: np.ndarray | None, s: int, bucket: int, seed: int = 0) -> Quantised:
-    starts = bucket_starts(common.size if mask is None else int(mask.sum()), bucket, common.starts, mask)
+def _levels(
+    scheme: str, reference: Reference, mask: np.ndarray | None, s: int, bucket: int, seed: int = 0
+) -> Quantised:
+    starts = bucket_starts(reference.size if mask is None else int(mask.sum()), bucket, reference.starts, mask)
     k = np.arange(QUANTISERS[scheme].count(starts))
     levels = (5 * k + k // 7) % (2 * s + 1) - s
     if scheme == "eden" and s > 1:
@@ -116,31 +128,32 @@ def _levels(scheme: str, common: Common, mask: np.ndarray | None, s: int, bucket
 
 
 def _upload(
-    name: str, common: Common, body: Raw | Quantised, mask: np.ndarray | None = None, threshold: float = float("nan"),
-    channels: np.ndarray | None = None, coder: str = "range", forms: tuple[int | None, ...] | None = None,
+    name: str, reference: Reference, body: Raw | Quantised, mask: np.ndarray | None = None,
+    threshold: float = float("nan"), channels: np.ndarray | None = None, coder: str = "range",
+    forms: tuple[int | None, ...] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     threshold = float(np.float32(threshold))
-    buffers = common.buffers + _single([0.5, 0.0, 2.0**-20])
-    update = Update(7, 3, common.size, mask, body, buffers, threshold, channels, coder, forms)
+    buffers = reference.buffers + _single([0.5, 0.0, 2.0**-20])
+    update = Update(7, 3, reference.size, mask, body, buffers, threshold, channels, coder, forms)
     rate = body.rate if isinstance(body, Raw) and body.trained is not None else None
-    message = encode(update, common)
+    message = encode(update, reference)
     if isinstance(body, Raw):
         part: dict[str, Any] = {
             "kind": "raw", "values": _list(body.values), "trained": _list(body.trained), "rate": body.rate
         }  # fmt: skip
     else:
         part = {"kind": "quantised"} | vars(body) | {"levels": body.levels.tolist(), "norms": _list(body.norms)}
-    known = common.channels
+    known = reference.channels
     return {
         "name": name,
         "round": update.round,
         "vehicle": update.vehicle,
         "rate": rate,
         "common": {
-            "weights": _list(common.weights),
-            "buffers": _list(common.buffers),
-            "starts": common.starts.tolist(),
-            "scope": _flags(common.scope),
+            "weights": _list(reference.weights),
+            "buffers": _list(reference.buffers),
+            "starts": reference.starts.tolist(),
+            "scope": _flags(reference.scope),
             "channels": known
             and {"count": known.count, "first": known.first.tolist(), "second": known.second.tolist()},
         },
@@ -154,13 +167,13 @@ def _upload(
             "buffers": _list(buffers),
             "body": part,
         },
-        "d": dense(decode(message, Expected(7, 3, common, rate)), common),
+        "d": dense(decode(message, Expected(7, 3, reference, rate)), reference),
         "message": message.hex(),
     }
 
 
-def _broadcast(name: str, model: Common, base: Common | None) -> dict[str, Any]:
-    def part(found: Common | None) -> dict[str, Any] | None:
+def _broadcast(name: str, model: Reference, base: Reference | None) -> dict[str, Any]:
+    def part(found: Reference | None) -> dict[str, Any] | None:
         return found and {"weights": _list(found.weights), "buffers": _list(found.buffers)}
 
     message = encode_model(7, model, base)

@@ -12,7 +12,7 @@ from reproduce.page.fill import fill
 from reproduce.page.tables import tables
 from reproduce.page.vanishing import observe
 from reproduce.results import FLOOR
-from skyfed.runs.store import write_parquet
+from skyfed.runs.tables import write_parquet
 
 
 def main() -> None:

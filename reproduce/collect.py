@@ -12,12 +12,12 @@ from skyfed.algorithms import Row as Trained
 from skyfed.config import Config, changed, load_config
 from skyfed.errors import BadInputError
 from skyfed.files import write_whole
-from skyfed.flight.fleet import FleetPlan, load_fleet_plan
-from skyfed.records import IDLE
+from skyfed.flight.fleet_plan import FleetPlan, load_fleet_plan
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import seed_folders
-from skyfed.runs.store import Row, Table, is_done, write_parquet
+from skyfed.runs.tables import Row, Table, is_done, write_parquet
 from skyfed.theory.diagnose import Diagnosis, diagnose
+from skyfed.types import IDLE
 from skyfed.world.arrivals import RIM
 
 MAIN = "paper"  # the variant that is closest to print
@@ -74,9 +74,9 @@ def collect(place: Path, results: Path) -> None:
 
 def draw_results(rounds: list[Row], results: Path) -> None:
     """Draw accuracy over rounds from what was gathered of the main variant, beside what the paper prints (Fig. 3)."""
-    from skyfed.report.courses import Curve, course
     from skyfed.report.curves import draw_accuracy
     from skyfed.report.figures import save
+    from skyfed.report.learning_curves import RowCurves, course
 
     nothing = np.empty(0)
     curves = []
@@ -84,7 +84,7 @@ def draw_results(rounds: list[Row], results: Path) -> None:
         some = [row for row in rounds if (row["variant"], row["algorithm"]) == (MAIN, name)]
         by_seed = [[row for row in some if row["seed"] == seed] for seed in seeds_of(some, MAIN)]
         if some:
-            curves.append(Curve(Trained(use=name), tuple(course(rows, []) for rows in by_seed), nothing, nothing))
+            curves.append(RowCurves(Trained(use=name), tuple(course(rows, []) for rows in by_seed), nothing, nothing))
     if curves:
         save(draw_accuracy(curves, PAPER), results / "fig3-accuracy")
 
@@ -97,9 +97,9 @@ def changes(config: Config) -> dict[str, Any]:
 
 def _draw(variant: Path, results: Path, seeds: list[int]) -> None:
     """Draw the paper's other figures from the runs closest to it, if all the seeds that tables speak of are here."""
-    from skyfed.report.courses import read_curves
     from skyfed.report.curves import draw_payloads
     from skyfed.report.figures import draw_association, draw_psi, save
+    from skyfed.report.learning_curves import read_curves
 
     runs = seed_folders(variant) if variant.is_dir() else []
     if not {int(run.name[5:]) for run in runs} >= set(seeds):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skyfed.records import Floats, Ints
 from skyfed.rng import stream
+from skyfed.types import Floats, Ints
 
 RATES = (0.5, 0.05, 0.005)  # of 1 / (4 beta kappa), the corrected bound's first condition
 _KAPPA = 5

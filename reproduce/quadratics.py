@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from skyfed.records import Bools, Floats
 from skyfed.theory.bound import FORMS, Form, Round, bound, largest_rate
+from skyfed.types import Bools, Floats
 
 
 @dataclass(frozen=True)

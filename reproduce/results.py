@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any
 
 from skyfed.algorithms import KNOWN
-from skyfed.runs.store import Row, read_parquet
+from skyfed.runs.tables import Row, read_parquet
 
 PAPER = {"sgd": 51.5, "afl": 48.7, "afl-prune": 48.4, "afl-quant": 48.2, "2ceoafl": 47.5}  # %, after 100 rounds
 FLEET = [name for name in PAPER if name != "sgd"]  # those that have vehicles

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from skyfed.report.tables import spread
-from skyfed.runs.store import read_parquet
+from skyfed.report.terminal_tables import spread
+from skyfed.runs.tables import read_parquet
 
 
 def variants_table(rows: list[dict[str, Any]]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from skyfed.algorithms.base import Algorithm, Parts
 from skyfed.columns import Column
 from skyfed.kit import Kit
-from skyfed.records import Arrays, Model
+from skyfed.types import Arrays, Model
 from skyfed.wire import MODEL, Message
 from skyfed.world import View
 

@@ -27,12 +27,12 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from skyfed.cli import run_arguments
-from skyfed.drivers.flower.kits import read_vehicle
+from skyfed.drivers.flower.credentials import read_vehicle
 from skyfed.drivers.flower.messages import Order, read_order
 from skyfed.drivers.flower.station import free_port
 from skyfed.runs.checkpoint import unpack_model
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Table
+from skyfed.runs.tables import Table
 from waiting import LONG, wait_until
 
 SMALL = ["rounds=4", "eval_every=4", "flight.method=greedy", "train.kappa=1", "fleet.poll=0.2", "fleet.grace=1"]

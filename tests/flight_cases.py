@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from skyfed.flight.problem import Problem, window_spans
-from skyfed.records import Plan
+from skyfed.types import Plan
 
 
 def case(

@@ -15,17 +15,17 @@ from skyfed.blocks.aggregate import alphas
 from skyfed.config import Config, load_config
 from skyfed.drivers.execute import world_of
 from skyfed.drivers.inline import InlineDriver
-from skyfed.flight.fleet import FleetPlan
+from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.jobs import Driver, Job
 from skyfed.learning.local import Trained
 from skyfed.onboard import Onboard
-from skyfed.records import Arrays, Raw, Update
 from skyfed.runs.columns import TABLES
-from skyfed.runs.store import Row
+from skyfed.runs.tables import Row
 from skyfed.simulate import run
 from skyfed.station import Report, Station
 from skyfed.tasks import Pictures, Task
-from skyfed.wire import Common, Message
+from skyfed.types import Arrays, Raw, Update
+from skyfed.wire import Message, Reference
 
 CLASSES = 4
 _vehicles = count()
@@ -120,13 +120,13 @@ def raw_update(
     )  # fmt: skip
 
 
-def common(size: int, buffers: int = 0, starts: Sequence[int] = ()) -> Common:
+def reference(size: int, buffers: int = 0, starts: Sequence[int] = ()) -> Reference:
     """Return what both sides know of a model of zeros."""
     zeros = np.zeros(size, np.float32), np.zeros(buffers, np.float32)
-    return Common(*zeros, np.array(starts or [0, size]))
+    return Reference(*zeros, np.array(starts or [0, size]))
 
 
-def message_of(update: Update, known: Common, weight: float = 1.0) -> Message:
+def message_of(update: Update, known: Reference, weight: float = 1.0) -> Message:
     """Return an upload of one vector as the station sees it."""
     return Message(update.vehicle, update.round, {"update": update}, known, weight)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from run_cases import blank, in_toml, table_of
 from skyfed.config import Config, load_config
-from skyfed.runs.store import Row, Table
+from skyfed.runs.tables import Row, Table
 from skyfed.theory.estimate import COLUMNS as THEORY
 from test_figures import hand_made_fleet
 

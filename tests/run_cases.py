@@ -14,9 +14,9 @@ from skyfed.algorithms import Row as Algorithm
 from skyfed.algorithms import check_rows
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config, load_config
-from skyfed.flight.fleet import FleetPlan
+from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.runs.columns import TABLES
-from skyfed.runs.store import Row, Table
+from skyfed.runs.tables import Row, Table
 from skyfed.tasks import Pictures
 
 CLASSES = 4

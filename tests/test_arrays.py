@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load
 
 from skyfed.arrays import map_arrays, pack_arrays, same_arrays, view_arrays, write_arrays
-from skyfed.records import Arrays
+from skyfed.types import Arrays
 
 DTYPES = ["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"]
 

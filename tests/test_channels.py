@@ -21,10 +21,10 @@ from skyfed.learning.local import Trained, find_ticket, train
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings
 from skyfed.learning.shapes import multiplications
-from skyfed.records import Arrays, Model
 from skyfed.station import Station
 from skyfed.tasks.task import cross_entropy
-from skyfed.wire import Common, Expected, decode, encode, read_header
+from skyfed.types import Arrays, Model
+from skyfed.wire import Expected, Reference, decode, encode, read_header
 
 WIDE = torch.float64
 
@@ -79,7 +79,7 @@ def built(side: int, budget: str = "weights", **settings: str | int) -> Case:
 
 
 @dataclass
-class Reference:
+class ByHand:
     """d, mask and buffers in the flat vector's order."""
 
     d: np.ndarray
@@ -95,7 +95,7 @@ def step(module: nn.Module, batch: tuple[Tensor, Tensor], rate: float, masks: li
             parameter -= rate * parameter.grad * (1 if masks is None else masks[k])
 
 
-def reference(case: Case, found: Trained, kappa: int, rate: float = 0.05) -> Reference:
+def trained_by_hand(case: Case, found: Trained, kappa: int, rate: float = 0.05) -> ByHand:
     """Train the large model under the mask, with torch alone."""
     kept, at = [], 0
     for size in sizes(channel_groups(case.plain), case.plain):
@@ -119,7 +119,7 @@ def reference(case: Case, found: Trained, kappa: int, rate: float = 0.05) -> Ref
     places = case.model.layout.plain_places()
     d = (start - flat(module.parameters())) / rate
     buffers = flat(buffer for buffer in module.buffers() if buffer.is_floating_point())
-    return Reference(d[places], flat(masks.values())[places].astype(bool), buffers)
+    return ByHand(d[places], flat(masks.values())[places].astype(bool), buffers)
 
 
 def flat(tensors: Iterator[Tensor]) -> np.ndarray:
@@ -146,7 +146,7 @@ def kept_buffers(case: Case, found: Trained) -> np.ndarray:
 
 def assert_as_masked(case: Case, delta: float, kappa: int, share: float = 1e-10) -> Trained:
     found = case.train(delta, kappa)
-    plain = reference(case, found, kappa)
+    plain = trained_by_hand(case, found, kappa)
     layout = case.model.layout
     d, mask = layout.of_live(plain.d), layout.of_live(plain.mask)
     assert np.array_equal(found.mask, mask)
@@ -722,8 +722,8 @@ def sent(station: Station, vehicle: int, state: Arrays) -> tuple[Upload, Trained
     return upload, retrained(station, vehicle, 1, state, upload.facts["delta"])
 
 
-def common_of(station: Station, state: Arrays) -> Common:
-    return station.onboard.common_of(station.label, station.algorithm.send(state, 0, 0))
+def reference_of(station: Station, state: Arrays) -> Reference:
+    return station.onboard.reference_of(station.label, station.algorithm.send(state, 0, 0))
 
 
 UPLOADS = {
@@ -741,22 +741,22 @@ UPLOADS = {
 def test_an_upload_says_which_channels_were_trained(algorithm, overrides):
     station = station_of(config_of(*overrides), algorithm)
     state = start_of(station)
-    common, layout = common_of(station, state), station.onboard.engine.layout
+    reference, layout = reference_of(station, state), station.onboard.engine.layout
     for u in range(3):
         upload, local = sent(station, u, state)
         head = read_header(upload.data)
         assert head.mask_form == 4
-        assert head.mask_bytes == -(-common.channels.count // 8) == -(-len(local.channels) // 8)
-        update = decode(upload.data, Expected(1, u, common))
+        assert head.mask_bytes == -(-reference.channels.count // 8) == -(-len(local.channels) // 8)
+        update = decode(upload.data, Expected(1, u, reference))
         assert np.array_equal(update.channels, local.channels)
         assert np.array_equal(update.mask, local.mask)
-        assert np.array_equal(update.mask, common.channels.mask(local.channels))
+        assert np.array_equal(update.mask, reference.channels.mask(local.channels))
         kept = update.size, update.kept, upload.facts["kept"], upload.facts["kept_live"]
         assert kept == (layout.live_size, local.mask.sum(), local.kept, len(local.values))
         assert 0 < local.channels.sum() < len(local.channels)
         assert np.isnan(update.threshold)
         assert np.array_equal(update.buffers, local.buffers)
-        assert encode(update, common) == upload.data
+        assert encode(update, reference) == upload.data
         if not update.quantised:
             assert np.array_equal(update.body.values, local.gradient[local.mask])
         assert not local.gradient[~local.mask].any()
@@ -769,7 +769,7 @@ def test_where_the_list_is_left_out_the_same_is_decoded(bucket):
     station = station_of(config, "2ceoafl")
     state = start_of(station)
     upload, local = sent(station, 0, state)
-    update = decode(upload.data, Expected(1, 0, common_of(station, state)))
+    update = decode(upload.data, Expected(1, 0, reference_of(station, state)))
     if update.mask is None:
         assert not update.body.levels[~local.mask].any()
     else:
@@ -801,8 +801,8 @@ def test_with_a_ratio_of_zero_afl_prune_is_afl():
     stations = [station_of(config, name) for name in ("afl-prune", "afl")]
     state = start_of(stations[0])
     pruned, whole = (sent(station, 0, state)[0] for station in stations)
-    common = common_of(stations[0], state)
-    one, other = (decode(upload.data, Expected(1, 0, common)) for upload in (pruned, whole))
+    reference = reference_of(stations[0], state)
+    one, other = (decode(upload.data, Expected(1, 0, reference)) for upload in (pruned, whole))
     assert one.mask.all()
     assert pruned.facts["kept"] == whole.facts["kept"] == stations[0].onboard.engine.layout.size
     assert np.abs(one.body.values - other.body.values).max() <= 1e-4 * np.abs(other.body.values).max()
@@ -842,8 +842,8 @@ def test_a_channel_that_every_vehicle_dropped_stays_as_it_was():
     config = config_of("prune.delta=0.6", "rounds=1")
     _, _, memory, station = bits(config, "afl-prune")
     before, after = start_of(station)["weights"], memory.states[0]["weights"]
-    common = common_of(station, start_of(station))
-    masks = [decode(upload.data, Expected(0, upload.vehicle, common)).mask for upload in memory.reports[0].uploads]
+    reference = reference_of(station, start_of(station))
+    masks = [decode(upload.data, Expected(0, upload.vehicle, reference)).mask for upload in memory.reports[0].uploads]
     nobody = ~np.logical_or.reduce(masks)
     assert nobody.sum() > 10
     assert np.array_equal(after[nobody], before[nobody])

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from skyfed.records import Quantised, Raw, Update
+from skyfed.types import Quantised, Raw, Update
 from skyfed.wire import (
-    Common,
+    Reference,
     accumulated,
     bucket_starts,
     decode,
@@ -23,9 +23,9 @@ from skyfed.wire import (
     paper_bits,
     read_header,
 )
+from skyfed.wire.entropy import pack_places, pack_symbols
 from skyfed.wire.quantise import QUANTISERS
 from skyfed.wire.reader import number
-from skyfed.wire.symbols import pack_places, pack_symbols
 from wire_cases import (
     BODIES,
     BODY,
@@ -65,11 +65,11 @@ from wire_cases import (
 @pytest.mark.parametrize(("body", "coder"), [("raw", "range"), ("exact", "range"), *product(SCHEMES, CODERS)])
 def test_what_was_sent_is_what_is_read_in_every_form(body, coder, mask):
     for size in SIZES:
-        common = model(size)
-        update = upload(common, body, mask, coder)
-        there_and_back(update, common)
+        reference = model(size)
+        update = upload(reference, body, mask, coder)
+        there_and_back(update, reference)
         form = None if isinstance(update.body, Raw) else CODERS[coder]
-        found = there_and_back(forced(update, mask, form), common)
+        found = there_and_back(forced(update, mask, form), reference)
         assert found.forms[MASK] == mutate.MASKS[mask]
         assert form is None or found.forms[BODY] == form
         assert found.quantised == (body in SCHEMES)
@@ -78,19 +78,19 @@ def test_what_was_sent_is_what_is_read_in_every_form(body, coder, mask):
 @every_body
 @pytest.mark.parametrize("mask", ["dense", "guess"])
 def test_messages_longer_than_a_chunk_come_back(body, mask):
-    common = model(LARGE)
-    there_and_back(upload(common, body, mask), common)
+    reference = model(LARGE)
+    there_and_back(upload(reference, body, mask), reference)
 
 
 @pytest.mark.parametrize("mask", ["bitmap", "places", "guess", "channels"])
 def test_long_masks_come_back_in_every_form_that_is_allowed(mask):
-    common = model(LARGE)
-    update = upload(common, "qsgd", mask)
+    reference = model(LARGE)
+    update = upload(reference, "qsgd", mask)
     for form in ("bitmap", "places", *([mask] if mask in ("guess", "channels") else [])):
         if form != "places" or mask == "places":
-            assert there_and_back(forced(update, form), common).forms[MASK] == mutate.MASKS[form]
+            assert there_and_back(forced(update, form), reference).forms[MASK] == mutate.MASKS[form]
         else:
-            refused(encode(forced(update, form), common), common, "a bitmap would be shorter than so many places")
+            refused(encode(forced(update, form), reference), reference, "a bitmap would be shorter than so many places")
 
 
 ODD = [0.0, -0.0, 1e-45, -1e-45, 1e-39, -1.1754942e-38, 1.1754944e-38, 1e-20, 0.1, -1.0, 3.0, 1e20, -3e38, 3.4028235e38]
@@ -103,93 +103,93 @@ def test_exact_values_come_back_bit_for_bit(rate):
         fine = np.isfinite(accumulated(start, trained, rate))
     start, trained = start[fine], trained[fine]
     assert len(start) > 100
-    common = Common(start, np.array(ODD, np.float32), np.array([0, len(start)]))
+    reference = Reference(start, np.array(ODD, np.float32), np.array([0, len(start)]))
     values = accumulated(start, trained, rate)
     update = Update(7, 3, len(start), None, Raw(values, trained, rate), np.array(ODD[::-1], np.float32))
-    found = there_and_back(update, common)
+    found = there_and_back(update, reference)
     assert found.body.values.tobytes() == values.tobytes()
     assert found.body.trained.tobytes() == trained.tobytes()
-    decode(encode(update, common), expected(common, rate=rate))
+    decode(encode(update, reference), expected(reference, rate=rate))
 
 
 def test_plain_values_come_back_bit_for_bit():
-    common = mutate.model(len(ODD))
+    reference = mutate.model(len(ODD))
     values = np.array(ODD, np.float32)
-    found = there_and_back(Update(7, 3, len(ODD), None, Raw(values), common.buffers), common)
+    found = there_and_back(Update(7, 3, len(ODD), None, Raw(values), reference.buffers), reference)
     assert found.body.values.tobytes() == values.tobytes()
     assert found.body.trained is None
 
 
 def test_an_exact_upload_of_which_nothing_was_kept_comes_back():
-    common, nothing = model(9), np.empty(0, np.float32)
-    update = Update(7, 3, 9, np.zeros(9, bool), Raw(nothing, nothing, 0.05), common.buffers)
-    data = encode(update, common)
+    reference, nothing = model(9), np.empty(0, np.float32)
+    update = Update(7, 3, 9, np.zeros(9, bool), Raw(nothing, nothing, 0.05), reference.buffers)
+    data = encode(update, reference)
     assert (read_header(data).rate, read_header(data).body_form) == (0, 0)
-    found = decode(data, expected(common))
+    found = decode(data, expected(reference))
     assert found.kept == len(found.body.values) == 0
-    assert encode(found, common) == data
+    assert encode(found, reference) == data
 
 
 @every_coder
 def test_raw_uploads_come_back_whatever_levels_would_be_packed_by(coder):
-    common = model(9)
+    reference = model(9)
     for body in ("raw", "exact"):
-        update = upload(common, body)
-        data = encode(replace(update, coder=coder), common)
-        assert data == encode(update, common)
-        assert same(decode(data, expected(common)).body, update.body)
+        update = upload(reference, body)
+        data = encode(replace(update, coder=coder), reference)
+        assert data == encode(update, reference)
+        assert same(decode(data, expected(reference)).body, update.body)
 
 
 @every_scheme
 def test_uploads_that_keep_nothing_or_everything_come_back(scheme):
     about = mutate.SCHEMES[scheme]
     for size in (1, 7, 64, 65):
-        common = model(size)
+        reference = model(size)
         for mask in (np.zeros(size, bool), np.ones(size, bool)):
             for body_form, mask_form in product((None, 0, 1, 2), (None, 1, 2)):
-                update = replace(upload(common, scheme), mask=mask, body=mutate._body(common, about, mask))
+                update = replace(upload(reference, scheme), mask=mask, body=mutate._body(reference, about, mask))
                 forms = (mask_form, body_form, None, None)
-                found = there_and_back(replace(update, forms=None if forms == (None,) * 4 else forms), common)
+                found = there_and_back(replace(update, forms=None if forms == (None,) * 4 else forms), reference)
                 assert found.kept == int(mask.sum())
 
 
 def test_a_message_may_have_thousands_of_empty_tensors():
     size = 5000
-    common = Common(np.ones(size, np.float32), np.empty(0, np.float32), np.arange(size + 1))
+    reference = Reference(np.ones(size, np.float32), np.empty(0, np.float32), np.arange(size + 1))
     mask = np.arange(size) == 3
     norms = (np.random.default_rng(0).integers(0, 0x7F00, size).astype(np.uint32) << 16).view(np.float32)
     body = Quantised("dither", np.ones(1, np.int8), norms, 3, -1, 1)
-    there_and_back(Update(7, 3, size, mask, body, common.buffers), common)
+    there_and_back(Update(7, 3, size, mask, body, reference.buffers), reference)
 
 
 def test_what_is_read_is_the_reader_s_own():
-    common = model(65)
+    reference = model(65)
     for body in BODIES:
-        data = bytearray(encode(upload(common, body, "guess"), common))
-        found = decode(data, expected(common))
-        before = dense(found, common).tobytes(), found.buffers.tobytes()
+        data = bytearray(encode(upload(reference, body, "guess"), reference))
+        found = decode(data, expected(reference))
+        before = dense(found, reference).tobytes(), found.buffers.tobytes()
         data[:] = bytes(len(data))
-        assert (dense(found, common).tobytes(), found.buffers.tobytes()) == before
+        assert (dense(found, reference).tobytes(), found.buffers.tobytes()) == before
 
 
 SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 @st.composite
-def updates(draw: st.DrawFn) -> tuple[Update, Common]:
+def updates(draw: st.DrawFn) -> tuple[Update, Reference]:
     size = draw(st.integers(0, 80))
     inner = np.sort(draw(arrays.arrays(np.int64, 3, elements=st.integers(0, size))))
     weights, buffers, moved = (
         draw(arrays.arrays(np.float32, count, elements=SINGLE)) for count in (size, *[draw(st.integers(0, 4))] * 2)
     )
     scope = draw(st.none() | arrays.arrays(bool, size))
-    common = Common(weights, buffers, np.concatenate([[0], inner, [size]]), scope)
+    reference = Reference(weights, buffers, np.concatenate([[0], inner, [size]]), scope)
     mask = draw(st.none() | arrays.arrays(bool, size))
     kept = size if mask is None else int(mask.sum())
     threshold = draw(st.just(NAN) | st.floats(0, 2.0**100, width=32))
     mask_form = "dense"
     if mask is not None:
-        mask_form = draw(st.sampled_from(allowed(with_mask(common, mask, threshold), common)))
+        mask_form = draw(st.sampled_from(allowed(with_mask(reference, mask, threshold), reference)))
     forms = (mutate.MASKS[mask_form], draw(st.integers(0, 2)), None, draw(st.integers(0, 1)))
     scheme = draw(st.sampled_from(["raw", "exact", "qsgd", "dither", "eden"]))
     body: Raw | Quantised
@@ -204,7 +204,7 @@ def updates(draw: st.DrawFn) -> tuple[Update, Common]:
     else:
         s = draw(st.sampled_from([1, 2, 4]) if scheme == "eden" else st.integers(1, 127))
         bucket = draw(st.sampled_from([64, 128, 65536] if scheme == "eden" else [0, -1, 8, 9, 512]))
-        starts = bucket_starts(kept, bucket, common.starts, mask)
+        starts = bucket_starts(kept, bucket, reference.starts, mask)
         found = st.integers(-s, s)
         levels = draw(arrays.arrays(np.int8, QUANTISERS[scheme].count(starts), elements=found))
         if scheme == "eden" and s > 1:
@@ -219,7 +219,7 @@ def updates(draw: st.DrawFn) -> tuple[Update, Common]:
     if not len(moved):
         forms = (*forms[:3], 0)
     coder = draw(st.sampled_from(list(CODERS))) if isinstance(body, Quantised) else "range"
-    return Update(7, 3, size, mask, body, moved, threshold, None, coder, draw(st.none() | st.just(forms))), common
+    return Update(7, 3, size, mask, body, moved, threshold, None, coder, draw(st.none() | st.just(forms))), reference
 
 
 @settings(max_examples=300, deadline=None)
@@ -233,16 +233,16 @@ def test_any_update_comes_back_bit_for_bit(case):
 
 @every_body
 def test_the_header_says_what_is_in_a_message(body):
-    common = model(1000)
-    update = forced(upload(common, body, "guess"), "guess")
-    data = encode(update, common)
+    reference = model(1000)
+    update = forced(upload(reference, body, "guess"), "guess")
+    data = encode(update, reference)
     head, found = read_header(data), update.body
     levels = isinstance(found, Quantised)
     assert data[:4] == head.magic == b"SKYF"
     assert head.version == 2
     assert head.scheme == ["raw", "qsgd", "dither", "eden"].index(found.scheme if levels else "raw")
     assert (head.round, head.vehicle, head.size, head.kept) == (7, 3, 1000, update.kept)
-    assert head.digest == common.digest
+    assert head.digest == reference.digest
     assert (head.s, head.bucket, head.seed) == ((found.s, found.bucket, found.seed) if levels else (0, 0, 0))
     assert head.rate == (np.float32(mutate.RATE) if body == "exact" else 0)
     assert (head.mask_form, head.coder) == (3, 1)
@@ -253,36 +253,36 @@ def test_the_header_says_what_is_in_a_message(body):
 @every_body
 @every_mask
 def test_the_header_bounds_the_length_of_d_tightly(body, mask):
-    common = model(1000)
-    update = upload(common, body, mask)
-    length = float(np.sqrt((entries(update, common).astype(np.float64) ** 2).sum()))
-    head = read_header(encode(update, common))
+    reference = model(1000)
+    update = upload(reference, body, mask)
+    length = float(np.sqrt((entries(update, reference).astype(np.float64) ** 2).sum()))
+    head = read_header(encode(update, reference))
     assert length <= head.length * (1 + 1e-6 * body.startswith("qsgd"))  # whose norm is found in another way
     assert head.length <= length * (1 + 1e-6)
-    assert decode(encode(update, common), expected(common, longest=head.length)).length == head.length
+    assert decode(encode(update, reference), expected(reference, longest=head.length)).length == head.length
 
 
 def test_the_size_of_a_message_by_hand():
     """80 bytes of header and 8 of checksum around the mask, the body, the norms and the buffers."""
-    common, mask = model(20), np.arange(20) < 10
-    raw = Update(7, 3, 20, mask, Raw(np.ones(10, np.float32)), common.buffers, forms=(1, 0, 0, 0))
-    assert len(encode(raw, common)) == 80 + 3 + 4 * 10 + 4 * 3 + 8
+    reference, mask = model(20), np.arange(20) < 10
+    raw = Update(7, 3, 20, mask, Raw(np.ones(10, np.float32)), reference.buffers, forms=(1, 0, 0, 0))
+    assert len(encode(raw, reference)) == 80 + 3 + 4 * 10 + 4 * 3 + 8
     levels = Quantised("qsgd", np.ones(10, np.int8), np.ones(2, np.float32), 3, 9)  # 7 levels: 3 planes of 2 bytes
-    plain = Update(7, 3, 20, mask, levels, common.buffers, coder="plain", forms=(1, 0, 0, 0))
-    assert len(encode(plain, common)) == 80 + 3 + 3 * 2 + 2 * 2 + 4 * 3 + 8
+    plain = Update(7, 3, 20, mask, levels, reference.buffers, coder="plain", forms=(1, 0, 0, 0))
+    assert len(encode(plain, reference)) == 80 + 3 + 3 * 2 + 2 * 2 + 4 * 3 + 8
     for update in (raw, plain):
-        there_and_back(update, common)
+        there_and_back(update, reference)
 
 
 def test_range_coded_levels_by_hand():
     """Of 80 levels at most 64 go as places and symbols without a 0, more as symbols with one."""
-    common = model(80)
+    reference = model(80)
     for count in (0, 1, 64, 65, 80):
         levels = np.zeros(80, np.int8)
         levels[:count] = np.resize([3, -1, -3, 1, 2], count)
         body = Quantised("qsgd", levels, np.ones(1, np.float32), 3, 0)
-        found = there_and_back(Update(7, 3, 80, None, body, common.buffers, forms=(0, 1, 0, 0)), common)
-        content = split(encode(found, common))[1][BODY]
+        found = there_and_back(Update(7, 3, 80, None, body, reference.buffers, forms=(0, 1, 0, 0)), reference)
+        content = split(encode(found, reference))[1][BODY]
         if count <= 64:
             symbols = np.resize([5, 2, 0, 3, 4], count).astype(np.uint8)
             assert content == number(count) + pack_places(np.arange(count)) + pack_symbols(symbols)
@@ -295,22 +295,22 @@ def test_packed_floats_by_hand(count):
     """In chunks of 2**18: the length of a chunk, then pcodec's bytes of the steps from one float to the other."""
     start = np.linspace(-1, 1, count).astype(np.float32)
     trained = np.nextafter(start, np.float32(2))
-    common = Common(start, np.ones(1, np.float32), np.array([0, count]))
-    update = Update(7, 3, count, None, Raw(accumulated(start, trained, 0.5), trained, 0.5), common.buffers)
-    found = there_and_back(update, common)
+    reference = Reference(start, np.ones(1, np.float32), np.array([0, count]))
+    update = Update(7, 3, count, None, Raw(accumulated(start, trained, 0.5), trained, 0.5), reference.buffers)
+    found = there_and_back(update, reference)
     assert found.body.trained.tobytes() == trained.tobytes()
     steps = [np.ones(min(CHUNK, count - first), np.int32) for first in range(0, count, CHUNK)]
-    assert split(encode(update, common))[1][BODY] == b"".join(map(packed, steps))
+    assert split(encode(update, reference))[1][BODY] == b"".join(map(packed, steps))
 
 
 def test_the_digest_stands_for_weights_and_buffers():
-    common = model(20)
-    weights, buffers = common.weights.copy(), common.buffers.copy()
-    assert Common(weights, buffers, np.array([0, 20])).digest == common.digest
+    reference = model(20)
+    weights, buffers = reference.weights.copy(), reference.buffers.copy()
+    assert Reference(weights, buffers, np.array([0, 20])).digest == reference.digest
     weights[3] = -weights[3]
-    assert Common(weights, common.buffers, common.starts).digest != common.digest
+    assert Reference(weights, reference.buffers, reference.starts).digest != reference.digest
     buffers[0] += 1
-    assert Common(common.weights, buffers, common.starts).digest != common.digest
+    assert Reference(reference.weights, buffers, reference.starts).digest != reference.digest
 
 
 # the same bytes everywhere
@@ -327,12 +327,12 @@ VECTORS = json.loads(vectors.PLACE.read_text())
 def test_uploads_in_the_vectors_are_packed_and_read_as_they_say(vector):
     update, awaited = vectors.read(vector)
     message = bytes.fromhex(vector["message"])
-    assert encode(update, awaited.common).hex() == vector["message"]
+    assert encode(update, awaited.reference).hex() == vector["message"]
     found = decode(message, awaited)
     assert same(found.body, update.body)
     assert bits(found.mask) == bits(update.mask)
     assert found.buffers.tolist() == vector["update"]["buffers"]
-    d = dense(found, awaited.common)
+    d = dense(found, awaited.reference)
     if vector["update"]["body"].get("scheme") in ("dither", "eden"):
         assert d == pytest.approx(vector["d"], rel=1e-5, abs=1e-8)
     else:

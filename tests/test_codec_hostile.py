@@ -10,11 +10,11 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skyfed.records import Quantised, Update
-from skyfed.wire import Common, Expected, decode, encode
+from skyfed.types import Quantised, Update
+from skyfed.wire import Expected, Reference, decode, encode
+from skyfed.wire.entropy import pack_numbers, pack_places, pack_symbols
 from skyfed.wire.quantise import QUANTISERS
 from skyfed.wire.reader import number
-from skyfed.wire.symbols import pack_numbers, pack_places, pack_symbols
 from wire_cases import (
     BODIES,
     BODY,
@@ -46,10 +46,10 @@ GREAT = 2_000_000
 SPARE = 5_000_000  # eden rotates up to 2**18 entries at a time, however few there are
 
 
-def peak(data: bytes, common: Common) -> int:
+def peak(data: bytes, reference: Reference) -> int:
     """Bytes allocated at most while a message is read, accepted or not."""
-    assert common.digest
-    return traced(lambda: decode(data, expected(common)))
+    assert reference.digest
+    return traced(lambda: decode(data, expected(reference)))
 
 
 def limit(size: int) -> int:
@@ -59,18 +59,18 @@ def limit(size: int) -> int:
 
 @pytest.mark.parametrize("body", [body for body in BODIES if body != "eden variance"])  # which is read as eden is
 def test_reading_a_large_message_takes_no_more_than_twice_it_and_its_update(body):
-    common = model(GREAT)
+    reference = model(GREAT)
     for mask in ("dense", "guess"):
-        assert peak(encode(upload(common, body, mask), common), common) <= limit(GREAT)
+        assert peak(encode(upload(reference, body, mask), reference), reference) <= limit(GREAT)
 
 
 @pytest.mark.parametrize("body", ["raw", "exact", "qsgd", "dither"])
 @pytest.mark.parametrize("form", ["bitmap", "places", "guess", "channels"])
 def test_masks_that_keep_all_take_no_more_memory_either(body, form):
-    common = model(GREAT)
-    mask, channels = np.ones(GREAT, bool), np.ones(common.channels.count, bool)
+    reference = model(GREAT)
+    mask, channels = np.ones(GREAT, bool), np.ones(reference.channels.count, bool)
     update = replace(dense_upload(body), mask=mask, threshold=0.0, channels=channels if form == "channels" else None)
-    assert peak(encode(forced(update, form, 1, 1), common), common) <= limit(GREAT)
+    assert peak(encode(forced(update, form, 1, 1), reference), reference) <= limit(GREAT)
 
 
 @cache
@@ -80,33 +80,33 @@ def dense_upload(body: str) -> Update:
 
 @pytest.mark.parametrize("size", [0, 1000, 65_537, 196_609, CHUNK])
 def test_messages_of_any_size_take_little_more(size):
-    common, everything = model(size), np.ones(size, bool)
+    reference, everything = model(size), np.ones(size, bool)
     spare = SPARE if size > 1000 else 30_000
     for body in ("exact", "qsgd", "dither", "eden 4"):
-        assert peak(encode(upload(common, body), common), common) <= limit(size) + spare
+        assert peak(encode(upload(reference, body), reference), reference) <= limit(size) + spare
     for s, bucket in ((4, 64), (4, 65_536)):
-        body = mutate._body(common, mutate.Scheme(QUANTISERS["eden"], "eden", s, bucket), everything)
-        update = Update(7, 3, size, everything, body, common.buffers)
-        assert peak(encode(update, common), common) <= limit(size) + spare
+        body = mutate._body(reference, mutate.Scheme(QUANTISERS["eden"], "eden", s, bucket), everything)
+        update = Update(7, 3, size, everything, body, reference.buffers)
+        assert peak(encode(update, reference), reference) <= limit(size) + spare
 
 
 @pytest.mark.parametrize("scheme", ["qsgd", "dither"])
 def test_one_large_tensor_among_thousands_takes_no_more_memory(scheme):
     known = model(GREAT)
-    common = Common(known.weights, known.buffers, np.append(np.arange(2000), GREAT))
+    reference = Reference(known.weights, known.buffers, np.append(np.arange(2000), GREAT))
     levels = np.random.default_rng(0).integers(-3, 4, GREAT).astype(np.int8)
     body = Quantised(scheme, levels, np.ones(2000, np.float32), 3, -1, int(scheme == "dither"))
-    data = encode(Update(7, 3, GREAT, None, body, common.buffers), common)
-    assert peak(data, common) <= limit(GREAT)
-    decode(data, expected(common))
+    data = encode(Update(7, 3, GREAT, None, body, reference.buffers), reference)
+    assert peak(data, reference) <= limit(GREAT)
+    decode(data, expected(reference))
 
 
 def hostile(kind: str) -> tuple[bytes, bool]:
     """A short message that unpacks to as much as it can, and whether it is a valid one."""
-    common, some = model(GREAT), few(GREAT)
-    guess, accepted = common.guess(0.05), False
+    reference, some = model(GREAT), few(GREAT)
+    guess, accepted = reference.guess(0.05), False
     body = Quantised("qsgd", np.zeros(GREAT, np.int8), np.ones(1, np.float32), 1, 0)
-    empty = Update(7, 3, GREAT, None, body, common.buffers, forms=(0, 1, 0, 0), length=INF)
+    empty = Update(7, 3, GREAT, None, body, reference.buffers, forms=(0, 1, 0, 0), length=INF)
     one = np.ones(1, np.float32).tobytes()[2:]
     new: dict[int, bytes] = {}
     fields: dict[str, object] = {}
@@ -149,7 +149,7 @@ def hostile(kind: str) -> tuple[bytes, bool]:
         fields = {"bucket": 8, "norms_form": 1}
     elif kind == "a mask over tensors":
         accepted = True
-        new |= {MASK: pack_places(np.arange(some)), NORMS: one * (len(common.starts) - 1)}
+        new |= {MASK: pack_places(np.arange(some)), NORMS: one * (len(reference.starts) - 1)}
         fields = {"mask_form": 2, "kept": GREAT - some, "bucket": -1}
     elif kind == "rotated blocks":
         accepted, count = True, -(-GREAT // 65_536) * 65_536
@@ -168,7 +168,7 @@ def hostile(kind: str) -> tuple[bytes, bool]:
         chunks = [np.zeros(min(CHUNK, GREAT - first), np.int32) for first in range(0, GREAT, CHUNK)]
         accepted, new = True, {MASK: b"", BODY: b"".join(map(packed, chunks)), NORMS: b""}
         fields = {"scheme": 0, "s": 0, "rate": mutate.RATE}
-    data = tampered(encode(empty, common), new, **fields)
+    data = tampered(encode(empty, reference), new, **fields)
     assert len(data) < 10_000
     return data, accepted
 
@@ -190,11 +190,11 @@ def test_a_short_hostile_message_takes_no_more_memory_than_a_long_one(kind):
 
 def test_sizes_are_checked_before_anything_is_allocated():
     """However much a header promises, next to nothing is taken before it is refused."""
-    data, common = plain_upload()
+    data, reference = plain_upload()
     for fields in ({"size": 2**60}, {"kept": 2**60}, {"bucket": 2**31 - 1}, {"body_bytes": 2**32 - 1}):
         head, sections = split(data)
         wrong = mutate.HEAD.pack(*head._replace(**fields))
-        assert peak(sealed(wrong + b"".join(sections)), common) < 20_000
+        assert peak(sealed(wrong + b"".join(sections)), reference) < 20_000
 
 
 # any bytes at all
@@ -208,10 +208,10 @@ def test_damaged_messages_are_refused_or_read_and_nothing_else(tmp_path):
 
 
 def test_the_fuzzer_notices_broken_promises(tmp_path, monkeypatch, capsys):
-    common = model(20)
-    data = encode(upload(common, "qsgd"), common)
-    assert mutate.check(data, expected(common)) is None
-    assert mutate.check(data[:-8] + bytes(8), expected(common)) == "checksum differs"
+    reference = model(20)
+    data = encode(upload(reference, "qsgd"), reference)
+    assert mutate.check(data, expected(reference)) is None
+    assert mutate.check(data[:-8] + bytes(8), expected(reference)) == "checksum differs"
 
     def broken(data: bytes, awaited: Expected) -> Update:
         raise IndexError("out of range")
@@ -221,9 +221,11 @@ def test_the_fuzzer_notices_broken_promises(tmp_path, monkeypatch, capsys):
     assert "IndexError" in capsys.readouterr().err
     (written,) = tmp_path.iterdir()
     assert written.read_bytes() == mutate.corpus()[0].data
-    monkeypatch.setattr(mutate, "decode", lambda data, awaited: decode(encode(upload(common, "raw"), common), awaited))
+    monkeypatch.setattr(
+        mutate, "decode", lambda data, awaited: decode(encode(upload(reference, "raw"), reference), awaited)
+    )
     with pytest.raises(mutate.Violation, match="other bytes"):
-        mutate.check(data, expected(common))
+        mutate.check(data, expected(reference))
 
 
 def test_the_fuzzer_sums_up_in_one_line(capsys, tmp_path):

@@ -19,9 +19,9 @@ from skyfed.flight import Constraint, Options, Problem, Violation, load_fleet_pl
 from skyfed.flight.constraints.load import ConstraintSpec, load_constraints
 from skyfed.flight.planner import fell_back
 from skyfed.flight.remote import plan_fleet
-from skyfed.records import Plan
 from skyfed.runs import RunFolder
 from skyfed.runs.flights import plan_into
+from skyfed.types import Plan
 from skyfed.world.mission import prepare_mission
 
 NO_FLY = Path(__file__).parents[1] / "examples" / "no_fly.py"

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyfed.arrays import same_arrays
-from skyfed.records import Arrays
-from skyfed.wire import Common, DecodeError, decode_content, digest_of, encode_content, encode_model
+from skyfed.types import Arrays
+from skyfed.wire import DecodeError, Reference, decode_content, digest_of, encode_content, encode_model
 from wire_cases import traced
 
 ROUND, MODEL, MOST = 5, (400, 6), 3000
@@ -74,7 +74,7 @@ def test_what_is_sent_arrives_bit_for_bit(seed, alone):
 
 def test_a_model_alone_keeps_the_bytes_of_version_1():
     last, sent = model(), near(model())
-    known, base = (Common(m["weights"], m["buffers"], np.array([0, 400])) for m in (sent, last))
+    known, base = (Reference(m["weights"], m["buffers"], np.array([0, 400])) for m in (sent, last))
     assert encode_content(ROUND, sent, None) == encode_model(ROUND, known, None)
     assert encode_content(ROUND, sent, last) == encode_model(ROUND, known, base)
     assert (digest_of(sent), digest_of(last)) == (known.digest, base.digest)

@@ -40,12 +40,12 @@ from skyfed.jobs import Jobs, Reply
 from skyfed.kit import Kit
 from skyfed.learning.batches import Batches
 from skyfed.onboard import Onboard
-from skyfed.records import Arrays
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Table
+from skyfed.runs.tables import Table
 from skyfed.simulate import run
 from skyfed.station import Report, Station
 from skyfed.tasks import load_task
+from skyfed.types import Arrays
 from skyfed.wire import MODEL, Expected, Message, decode_parts, encode, encode_parts, paper_bits
 
 ROOT = Path(__file__).parents[1]
@@ -275,9 +275,9 @@ def test_every_upload_is_read_and_written_back_to_the_same_bytes(label):
         messages = list(station.exchange(t, 0, sent, report))
         assert not report.dropped
         for message, upload in zip(messages, report.uploads, strict=True):
-            again = encode_parts(message.parts, sizes, t, message.vehicle, message.common)
+            again = encode_parts(message.parts, sizes, t, message.vehicle, message.reference)
             assert again == upload.data
-            expected = Expected(t, message.vehicle, message.common)
+            expected = Expected(t, message.vehicle, message.reference)
             assert list(decode_parts(again, sizes, expected)) == list(sizes)
 
 
@@ -553,7 +553,7 @@ def test_the_mean_upload_is_the_raw_one(algorithm, bucket):
         kit._seed = seed
         parts, _ = station.algorithm.local(kit, state, {})
         quantised += parts["update"].quantised
-        seen = dense(Message(0, 1, parts, kit.common(state)))
+        seen = dense(Message(0, 1, parts, kit.reference(state)))
         total += seen
         square += seen**2
     share = {"afl": 0.0, "afl-prune": 0.0, "afl-quant": 1.0, "2ceoafl": 0.7}.get(algorithm)
@@ -583,7 +583,7 @@ def test_the_bytes_decode_to_what_was_sent(algorithm, bucket):
         messages, report = exchanged(station, t, state)
         for message, upload in zip(messages, report.uploads, strict=True):
             update, facts, u = message.update, upload.facts, upload.vehicle
-            assert encode(update, message.common) == upload.data
+            assert encode(update, message.reference) == upload.data
             assert (update.round, update.vehicle) == (t, u)
             assert update.quantised == facts["quantised"]
             assert 0 < upload.buffer_bytes <= 4 * len(update.buffers) == 4 * layout.buffers

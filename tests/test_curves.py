@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from run_cases import blank, rows_of, table_of
 from skyfed.algorithms import KNOWN
 from skyfed.report import live
-from skyfed.report.courses import Curve, Run, read_curves
 from skyfed.report.curves import Axis, draw_accuracy, draw_accuracy_over, draw_payloads
 from skyfed.report.figures import save
+from skyfed.report.learning_curves import RowCurves, SeedCurve, read_curves
 from skyfed.report.style import looks
-from skyfed.runs.store import Row, Table
+from skyfed.runs.tables import Row, Table
 from skyfed.wire import paper_bits
 
 FINAL = {"sgd": 0.515, "afl": 0.487, "afl-prune": 0.484, "afl-quant": 0.482, "2ceoafl": 0.475}  # the paper's
@@ -68,7 +68,7 @@ def make_run(
 
 def make_curves(
     root: Path, algorithms: list[str], seeds: int = 1, rounds: int = 20, every: int = 1, size: int = 10_000
-) -> list[Curve]:
+) -> list[RowCurves]:
     folders = [root / str(seed) for seed in range(seeds)]
     for seed, folder in enumerate(folders):
         for algorithm in algorithms:
@@ -87,16 +87,16 @@ def write_by_hand(folder: Path, accuracies: list[float | None], uploads: list[tu
     Table(folder, "uplink").append([known | dict(zip(names, row, strict=True)) for row in uploads])
 
 
-def flat_curve(algorithm: str, megabytes: float, points: int = 3) -> Curve:
+def flat_curve(algorithm: str, megabytes: float, points: int = 3) -> RowCurves:
     """A curve that gains nothing and sends so much a round."""
     rounds = np.arange(points)
     level, sent = np.full(points, 0.5), (1.0 + rounds) * megabytes
     bits = np.full(points, 8e6 * megabytes)
     (row,) = rows_of(algorithm)
-    return Curve(row, (Run(rounds, level, level, sent, sent, sent),), bits, bits)
+    return RowCurves(row, (SeedCurve(rounds, level, level, sent, sent, sent),), bits, bits)
 
 
-def draw_all(curves: list[Curve]) -> dict[str, Figure]:
+def draw_all(curves: list[RowCurves]) -> dict[str, Figure]:
     figures = {axis: draw_accuracy_over(curves, axis) for axis in AXES}
     return figures | {"accuracy": draw_accuracy(curves), "payloads": draw_payloads(curves)}
 
@@ -250,7 +250,7 @@ def test_payloads_are_empirical_distributions_in_megabytes(uploads: int) -> None
     random = np.random.default_rng(1)
     formula, wire = random.uniform(1e6, 9e6, uploads), random.uniform(1e4, 9e4, uploads)
     ours, central = rows_of("2ceoafl", "sgd")
-    figure = draw_payloads([Curve(ours, (), formula, wire), Curve(central, (), formula[:0], wire[:0])])
+    figure = draw_payloads([RowCurves(ours, (), formula, wire), RowCurves(central, (), formula[:0], wire[:0])])
     dashed, solid = figure.axes[0].lines
     assert (dashed.get_linestyle(), solid.get_linestyle()) == ("--", "-")
     for line, bits in ((dashed, formula), (solid, wire)):

@@ -19,8 +19,8 @@ from skyfed.config import Config
 from skyfed.report.columns import BEGIN, END, further, renewed
 from skyfed.report.settings import settings_page
 from skyfed.runs.columns import TABLES, named
-from skyfed.runs.store import read_parquet
-from skyfed.runs.sweep import read_sweep
+from skyfed.runs.sweep_file import read_sweep
+from skyfed.runs.tables import read_parquet
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from pcodec import ChunkConfig, DeltaSpec, ModeSpec, standalone
 
-from skyfed.records import Raw, Update
-from skyfed.wire import Common, DecodeError, decode_model, encode, encode_model
+from skyfed.types import Raw, Update
+from skyfed.wire import DecodeError, Reference, decode_model, encode, encode_model
 from skyfed.wire.reader import Reader, number
 from wire_cases import traced
 
@@ -24,23 +24,23 @@ CHUNK = 2**18  # floats packed together
 PACKING = ChunkConfig(compression_level=6, delta_spec=DeltaSpec.no_op(), mode_spec=ModeSpec.classic())
 
 
-def model(weights: object, buffers: object = ()) -> Common:
+def model(weights: object, buffers: object = ()) -> Reference:
     found = np.asarray(weights, np.float32)
-    return Common(found, np.asarray(buffers, np.float32), np.array([0, len(found)]))
+    return Reference(found, np.asarray(buffers, np.float32), np.array([0, len(found)]))
 
 
-def two_models(size: int = 200, buffers: int = 6) -> tuple[Common, Common]:
+def two_models(size: int = 200, buffers: int = 6) -> tuple[Reference, Reference]:
     """A model and the one after a small step."""
     rng = np.random.default_rng([size, buffers])
     base = model(rng.normal(size=size) * 0.05, rng.random(buffers))
     return base, model(base.weights - 1e-4 * rng.normal(size=size), base.buffers * np.float32(1.01))
 
 
-def read(data: bytes, sent: Common, base: Common | None, round: int = 4) -> tuple[np.ndarray, np.ndarray]:
+def read(data: bytes, sent: Reference, base: Reference | None, round: int = 4) -> tuple[np.ndarray, np.ndarray]:
     return decode_model(data, round, (sent.size, len(sent.buffers)), base)
 
 
-def there_and_back(sent: Common, base: Common | None) -> bytes:
+def there_and_back(sent: Reference, base: Reference | None) -> bytes:
     data = encode_model(4, sent, base)
     weights, buffers = read(data, sent, base)
     assert weights.dtype == buffers.dtype == np.float32
@@ -63,7 +63,7 @@ def tampered(data: bytes, body: bytes | None = None, **changes: object) -> bytes
     return sealed(HEAD.pack(*(fields(data) | changes).values()) + content)
 
 
-def refused(data: bytes, sent: Common, base: Common | None, message: str, round: int = 4) -> None:
+def refused(data: bytes, sent: Reference, base: Reference | None, message: str, round: int = 4) -> None:
     with pytest.raises(DecodeError) as caught:
         read(data, sent, base, round)
     assert message in str(caught.value)
@@ -331,7 +331,7 @@ def test_chunks_of_weights_in_other_numbers_or_lengths_are_refused():
 # memory
 
 
-def peak(data: bytes, sent: Common, base: Common | None) -> int:
+def peak(data: bytes, sent: Reference, base: Reference | None) -> int:
     """Bytes allocated at most while a model is read, accepted or not."""
     assert base is None or base.digest
     return traced(lambda: read(data, sent, base))

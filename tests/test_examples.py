@@ -11,7 +11,7 @@ from PIL import Image
 
 from skyfed.algorithms import Row, find_class
 from skyfed.flight import load_fleet_plan
-from skyfed.runs.store import read_parquet
+from skyfed.runs.tables import read_parquet
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TINY = ("rounds=4", "vehicles=2", "workers=1", "model.width=4", "eval_every=2")

@@ -14,7 +14,7 @@ from skyfed.errors import BadInputError
 from skyfed.faults import FaultSettings, present
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import claim_seeds, parse_seeds, seed_folders
-from skyfed.runs.store import Row, Table, is_done
+from skyfed.runs.tables import Row, Table, is_done
 from skyfed.simulate import federated_round
 
 KNOWN = pictures()

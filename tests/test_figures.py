@@ -13,9 +13,9 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from skyfed.flight.fleet import FleetPlan
-from skyfed.records import IDLE
+from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.report.figures import draw_association, draw_map, draw_psi, save
+from skyfed.types import IDLE
 
 SHAPES = [(1, 1, 1), (2, 1, 7), (1, 4, 1), (3, 10, 40), (2, 30, 60), (5, 3, 2)]
 

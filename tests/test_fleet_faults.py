@@ -24,7 +24,7 @@ from skyfed.drivers.flower.messages import Order, ReplyError, answer, refuse
 from skyfed.drivers.flower.onboard import Vehicle
 from skyfed.drivers.flower.patch_backoff import patch_backoff
 from skyfed.rng import stream
-from skyfed.runs.store import Table
+from skyfed.runs.tables import Table
 from waiting import LONG
 
 pytestmark = pytest.mark.fleet

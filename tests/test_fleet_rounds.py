@@ -15,18 +15,18 @@ from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config
 from skyfed.drivers.execute import world_of
-from skyfed.drivers.flower import carry
-from skyfed.drivers.flower.carry import AloneError, FlowerDriver, Node
+from skyfed.drivers.flower import driver as driver_module
+from skyfed.drivers.flower.driver import AloneError, FlowerDriver, Node
 from skyfed.drivers.flower.messages import ReplyError, answer, read_order, read_reply, refuse
 from skyfed.drivers.flower.onboard import Vehicle
 from skyfed.drivers.inline import InlineDriver
 from skyfed.errors import BadInputError
 from skyfed.jobs import Driver, Job, Upload
 from skyfed.onboard import Onboard
-from skyfed.records import Arrays
 from skyfed.runs.columns import named
 from skyfed.simulate import federated_round
 from skyfed.station import Report, Station
+from skyfed.types import Arrays
 from skyfed.world import World
 
 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # Flower's messages ask who writes them
@@ -49,7 +49,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carry, "time", Clock())
+    monkeypatch.setattr(driver_module, "time", Clock())
 
 
 def world(config: Config, vehicle: int | None = None) -> World:
@@ -343,7 +343,7 @@ def test_while_nobody_has_answered_a_station_may_be_stopped(monkeypatch):
 
 
 def test_the_first_round_says_for_whom_it_waits(monkeypatch):
-    monkeypatch.setattr("skyfed.drivers.flower.carry._PATIENT", 0.0)
+    monkeypatch.setattr("skyfed.drivers.flower.driver._PATIENT", 0.0)
     fleet = Fleet(settings("fleet.deadline=1.5", "fleet.least=2"))
     fleet.away = {0, 2}
     with pytest.raises(AloneError):

@@ -28,9 +28,9 @@ from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 
 from fleet_cases import SMALL, Yard, children, says, sets, until
 from skyfed.cli import run_arguments
+from skyfed.drivers.flower.credentials import make_credentials
 from skyfed.drivers.flower.guard import Guard
-from skyfed.drivers.flower.kits import make_kits
-from skyfed.flight.fleet import load_fleet_plan
+from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.runs.folder import locked
 from waiting import LONG, wait_until
 
@@ -88,7 +88,7 @@ def test_plaintext_is_refused(yard):
 
 
 def test_a_vehicle_with_another_authority_refuses_the_station(yard, tmp_path):
-    make_kits(tmp_path / "other", [], "127.0.0.1:1")
+    make_credentials(tmp_path / "other", [], "127.0.0.1:1")
     other = ssl.create_default_context(cafile=str(tmp_path / "other" / "ca.pem"))
     with pytest.raises(httpx.ConnectError, match="certificate"), httpx.Client(verify=other, timeout=LONG) as client:
         client.get(f"https://127.0.0.1:{yard.port}/health")
@@ -96,7 +96,7 @@ def test_a_vehicle_with_another_authority_refuses_the_station(yard, tmp_path):
 
 
 def test_an_unknown_key_is_refused(yard, tmp_path):
-    make_kits(tmp_path / "other", [tmp_path / "stranger"], "127.0.0.1:1")
+    make_credentials(tmp_path / "other", [tmp_path / "stranger"], "127.0.0.1:1")
     assert activate(yard, tmp_path / "stranger").status_code == 412
     assert logged(yard, "activate-node from 127.0.0.1: an unknown or removed key")
 
@@ -314,6 +314,6 @@ def test_a_rehearsal_and_a_station_do_not_take_each_others_folders(kits, tmp_pat
     assert "a station's folder, whose keys vehicles have" in capsys.readouterr().err
     assert (kits / "station" / "fleet" / "vehicles.json").read_bytes() == before
     shutil.copytree(kits, tmp_path / "tried")
-    make_kits(tmp_path / "tried" / "station" / "fleet", [], "127.0.0.1:9092", rehearsal=True)
+    make_credentials(tmp_path / "tried" / "station" / "fleet", [], "127.0.0.1:9092", rehearsal=True)
     assert run_arguments(["fleet", "station", str(tmp_path / "tried" / "station")]) == 2
     assert "made by skyfed fleet try" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from skyfed.runs.checkpoint import last_checkpoint, pack_model, unpack_model
 from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import FORMAT, RunFolder
 from skyfed.runs.listing import look
-from skyfed.runs.store import Row, is_done, read_parquet
+from skyfed.runs.tables import Row, is_done, read_parquet
 from skyfed.tasks import load_task
 from skyfed.world.mission import prepare_mission
 

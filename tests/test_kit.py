@@ -39,7 +39,7 @@ def test_a_sparse_upload_holds_the_entries_at_its_places():
     size, buffers = one.layout.live_size, start_of(STATION)["buffers"]
     values = np.random.default_rng(0).normal(size=size).astype(np.float32)
     places = one.top_k(values, 20)
-    message = Message(1, 1, {"update": one.sparse(values, places, buffers)}, one.common(start_of(STATION)))
+    message = Message(1, 1, {"update": one.sparse(values, places, buffers)}, one.reference(start_of(STATION)))
     expected = np.zeros(size, np.float32)
     expected[places] = values[places]
     assert np.array_equal(message.vector(), expected)

@@ -13,8 +13,8 @@ from skyfed.cli import app
 from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError, SkyfedError, StorageError
 from skyfed.runs.folder import RunFolder, in_use, locked
-from skyfed.runs.listing import Group, Run, list_runs, look
-from skyfed.runs.store import Table
+from skyfed.runs.listing import ListedRun, RunGroup, list_runs, look
+from skyfed.runs.tables import Table
 from waiting import LONG
 
 
@@ -145,7 +145,7 @@ def test_a_damaged_run_is_listed_with_what_is_wrong(tmp_path, hurt, says):
     (made(tmp_path / "run", 3, 3) / "plan.npz").touch()
     hurt(tmp_path / "run")
     (run,) = list_runs(tmp_path)
-    assert isinstance(run, Run)
+    assert isinstance(run, ListedRun)
     assert run.state == "damaged"
     assert says in run.note
     assert "\n" not in run.note
@@ -164,7 +164,7 @@ def test_seeds_sweeps_and_folders_below(tmp_path):
     made(tmp_path / "old" / "one", 3, 3)
     (tmp_path / "notes").mkdir()
     found = {entry.path.name: entry for entry in list_runs(tmp_path)}
-    assert {name: (entry.kind, entry.state) for name, entry in found.items() if isinstance(entry, Group)} == {
+    assert {name: (entry.kind, entry.state) for name, entry in found.items() if isinstance(entry, RunGroup)} == {
         "seeds": ("seeds", "done"), "sweep": ("sweep", "interrupted"), "old": ("folder", "done"),
     }  # fmt: skip
     assert len(found) == 3

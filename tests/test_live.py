@@ -26,10 +26,10 @@ from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings
 from skyfed.learning.shapes import conv_inputs, live_taps
 from skyfed.onboard import Onboard
-from skyfed.records import Arrays, Raw
 from skyfed.rng import stream
 from skyfed.simulate import central_round, federated_round
 from skyfed.station import Station
+from skyfed.types import Arrays, Raw
 from skyfed.wire import Expected, decode
 
 KNOWN = pictures(train=20, side=32).task()
@@ -499,8 +499,8 @@ class Round:
             return
         self.after, report = federated_round(station, 0, self.start)
         assert not report.dropped
-        common = self.onboard.common_of(algorithm, self.start)
-        self.updates = [decode(upload.data, Expected(0, upload.vehicle, common)) for upload in report.uploads]
+        reference = self.onboard.reference_of(algorithm, self.start)
+        self.updates = [decode(upload.data, Expected(0, upload.vehicle, reference)) for upload in report.uploads]
 
     def trained(self, vehicle: int) -> tuple[Trained, float]:
         """Train a vehicle once more; returns what it trained, and its pruning ratio."""

@@ -9,8 +9,18 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skyfed.records import Quantised, Raw, Update
-from skyfed.wire import MODEL, Common, DecodeError, Expected, Message, check_sizes, decode_parts, encode, encode_parts
+from skyfed.types import Quantised, Raw, Update
+from skyfed.wire import (
+    MODEL,
+    DecodeError,
+    Expected,
+    Message,
+    Reference,
+    check_sizes,
+    decode_parts,
+    encode,
+    encode_parts,
+)
 from wire_cases import bits, same, traced
 
 ROUND, VEHICLE, SIZE = 7, 3, 300
@@ -19,9 +29,9 @@ SIZES = {"update": MODEL, "trend": MODEL, "count": 5, "loss": 1}
 NUMBERS = {"count": 5, "loss": 1}
 
 
-def known(seed: int = 0) -> Common:
+def known(seed: int = 0) -> Reference:
     rng = np.random.default_rng(seed)
-    return Common(rng.normal(size=SIZE).astype(np.float32), np.ones(4, np.float32), np.array([0, 100, SIZE]))
+    return Reference(rng.normal(size=SIZE).astype(np.float32), np.ones(4, np.float32), np.array([0, 100, SIZE]))
 
 
 COMMON = known()

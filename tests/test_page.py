@@ -20,7 +20,7 @@ from skyfed.errors import BadInputError
 from skyfed.report.page import write_page
 from skyfed.report.page.headline import headline
 from skyfed.report.page.places import find_groups
-from skyfed.runs.store import Table
+from skyfed.runs.tables import Table
 from waiting import LONG
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

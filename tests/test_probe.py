@@ -15,13 +15,13 @@ from skyfed.cli import app
 from skyfed.jobs import Job
 from skyfed.learning.models import build_model
 from skyfed.learning.probe import Partition, curvature
-from skyfed.records import Arrays, Probe
-from skyfed.runs.store import Table
+from skyfed.runs.tables import Table
 from skyfed.station import Station
 from skyfed.theory import bound
 from skyfed.theory.bound import FORMS, TERMS
 from skyfed.theory.diagnose import diagnose
 from skyfed.theory.estimate import Gathering, fit_dissimilarity, histogram_distance, rounds_of
+from skyfed.types import Arrays, Probe
 
 KNOWN = pictures()
 

@@ -24,12 +24,12 @@ from skyfed.learning.local import descend, find_ticket, train
 from skyfed.learning.models import build_model
 from skyfed.learning.prune import scope_of
 from skyfed.onboard import Onboard
-from skyfed.records import Arrays
 from skyfed.rng import stream
 from skyfed.simulate import step
 from skyfed.station import Station
 from skyfed.tasks import Pictures
 from skyfed.tasks.task import cross_entropy
+from skyfed.types import Arrays
 
 ROUND = 1  # not 0, so that schedules and streams have something to tell apart
 RECIPES = {  # prunes, probability of a raw upload as a function of delta

@@ -16,8 +16,8 @@ from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import load_config
 from skyfed.errors import BadInputError
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Table, read_parquet, write_parquet
-from skyfed.runs.sweep import read_sweep
+from skyfed.runs.sweep_file import read_sweep
+from skyfed.runs.tables import Table, read_parquet, write_parquet
 
 ROOT = Path(__file__).parents[1]
 OWN = (*TwoCEOAFL.columns, *TwoCEOAFL.station_columns)  # columns of uploads that its algorithm fills in

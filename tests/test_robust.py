@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from learning_cases import common, message_of, raw_update
+from learning_cases import message_of, raw_update, reference
 from skyfed.blocks.aggregate import AGREEMENT, Aggregate, ServerSettings, aggregate, moved
 from skyfed.blocks.robust import Opinion, against, combine, factors, no_agreement, noted
-from skyfed.records import Arrays, Floats, Update
 from skyfed.runs.checkpoint import last_checkpoint, save_checkpoint
+from skyfed.types import Arrays, Floats, Update
 from skyfed.wire import Message
 
 
 def messages(uploads: list[Update], weights: list[float] | None = None) -> list[Message]:
-    known = common(uploads[0].size, len(uploads[0].buffers))
+    known = reference(uploads[0].size, len(uploads[0].buffers))
     return [message_of(u, known, w) for u, w in zip(uploads, weights or [1.0] * len(uploads), strict=True)]
 
 

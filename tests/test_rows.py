@@ -13,8 +13,8 @@ from run_cases import in_toml, rows_of
 from skyfed.algorithms import KNOWN
 from skyfed.cli import run_arguments
 from skyfed.report.bound import diagnoses
-from skyfed.report.courses import read_curves
 from skyfed.report.curves import draw_accuracy
+from skyfed.report.learning_curves import read_curves
 from skyfed.report.page import write_page
 from skyfed.report.page.headline import headline
 from skyfed.report.page.places import find_groups
@@ -22,8 +22,8 @@ from skyfed.report.style import looks
 from skyfed.runs.checkpoint import unpack_model
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.listing import look
-from skyfed.runs.store import read_parquet
-from skyfed.runs.sweep import read_sweep
+from skyfed.runs.sweep_file import read_sweep
+from skyfed.runs.tables import read_parquet
 
 EDEN = {"use": "afl-quant", "label": "EDEN, 1 bit", "quantise": {"scheme": "eden", "s": 1}}
 SLOW = {"use": "2ceoafl", "label": "two steps", "train": {"kappa": 2}, "pruning": False}

@@ -16,13 +16,13 @@ import skyfed
 from skyfed.config import Config, differences, load_config
 from skyfed.errors import BadInputError, StorageError
 from skyfed.files import write_whole
-from skyfed.flight.fleet import FleetPlan
+from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.flight.remote import unpack_plan
-from skyfed.records import Plan
 from skyfed.runs import RunFolder
 from skyfed.runs import flights as flights_module
 from skyfed.runs import folder as folder_module
 from skyfed.runs.flights import plan_into
+from skyfed.types import Plan
 from skyfed.world.mission import Mission, prepare_mission
 from waiting import LONG
 

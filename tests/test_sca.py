@@ -13,8 +13,8 @@ from skyfed.flight import sca, sca_model
 from skyfed.flight.place import PlacementError
 from skyfed.flight.problem import Options, Problem, ScaSettings, window_spans
 from skyfed.flight.verify import verify
-from skyfed.records import IDLE, Plan
 from skyfed.rng import stream
+from skyfed.types import IDLE, Plan
 
 CENTRES = np.array([[-300.0, -200.0], [250.0, 100.0], [0.0, 300.0]])
 

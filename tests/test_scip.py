@@ -11,8 +11,8 @@ from skyfed.errors import BadInputError, InfeasibleError
 from skyfed.flight import scip
 from skyfed.flight.problem import Options, Problem, window_spans
 from skyfed.flight.verify import verify
-from skyfed.records import IDLE
 from skyfed.rng import stream
+from skyfed.types import IDLE
 from waiting import LONG
 
 pyscipopt = pytest.importorskip("pyscipopt")

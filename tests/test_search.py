@@ -8,12 +8,12 @@ import pytest
 
 from skyfed.cli import run_arguments
 from skyfed.config import load_config
-from skyfed.drivers import search as driver
-from skyfed.drivers.search import ask, best_config, run_search
+from skyfed.drivers import optuna_search as driver
+from skyfed.drivers.optuna_search import ask, best_config, run_search
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.search import Search, SearchTable, read_search
-from skyfed.runs.sweep import Job
+from skyfed.runs.search_space import Search, SearchTable, read_search
+from skyfed.runs.sweep_file import SweepJob
 from skyfed.runs.trials import Trial, Trials
 
 TINY = """
@@ -178,7 +178,7 @@ class Fake:
         self._stop, self._kill = stop, kill
         monkeypatch.setattr(driver, "run_jobs", self)
 
-    def __call__(self, jobs: list[Job], place: Path, *_: object) -> list[str]:
+    def __call__(self, jobs: list[SweepJob], place: Path, *_: object) -> list[str]:
         failures = []
         for job in jobs:
             if len(self.ran) == self._stop:
@@ -190,7 +190,7 @@ class Fake:
                     failures.append(f"{job.place}: too much (exit 1)")
         return failures
 
-    def score(self, job: Job) -> float | None:
+    def score(self, job: SweepJob) -> float | None:
         if self._kill >= 0 and str(job.place) == self.ran[-1] and len(self.ran) - 1 == self._kill:
             return None
         return None if job.config.train.eta > 0.2 else job.config.train.eta

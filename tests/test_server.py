@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learning_cases import common, message_of, onboard_of, raw_update, start_of, station_of, tiny_config
+from learning_cases import message_of, onboard_of, raw_update, reference, start_of, station_of, tiny_config
 from skyfed.blocks.aggregate import ServerSettings, aggregate, alphas, moved
 from skyfed.config import load_config
 from skyfed.drivers.inline import InlineDriver
 from skyfed.errors import BadInputError
 from skyfed.jobs import Jobs, Reply
-from skyfed.records import Arrays, Quantised, Update
 from skyfed.simulate import federated_round
-from skyfed.wire import Common, encode_model
+from skyfed.types import Arrays, Quantised, Update
+from skyfed.wire import Reference, encode_model
 
 STARTS = [0, 2, 3]
 Sent = tuple[Update, float]  # an upload and its weight
@@ -27,7 +27,7 @@ def stepped(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights and buffers after a step by these uploads (Eq. 13)."""
     update = uploads[0][0]
-    known = common(update.size, len(update.buffers), STARTS if update.size == 3 else ())
+    known = reference(update.size, len(update.buffers), STARTS if update.size == 3 else ())
     found = aggregate((message_of(update, known, weight) for update, weight in uploads), server, 10, {})
     return moved(np.asarray(start, np.float32), found.times(eta)), found.buffers
 
@@ -68,7 +68,7 @@ def test_quantised_uploads_are_taken_at_norm_times_level_over_s():
 def test_weights_are_rescaled_to_those_who_are_present():
     """The third, of weight 0.2, is missing."""
     uploads = [(raw_update(np.array([1.0])), 0.2), (raw_update(np.array([5.0])), 0.6)]
-    found = aggregate((message_of(u, common(1), w) for u, w in uploads), ServerSettings(), 3, {})
+    found = aggregate((message_of(u, reference(1), w) for u, w in uploads), ServerSettings(), 3, {})
     assert found.total == pytest.approx(0.8)
     assert found.gradient == pytest.approx([(0.2 * 1 + 0.6 * 5) / 0.8])
     assert stepped(uploads, np.zeros(1), 1.0)[0] == pytest.approx([-(0.2 * 1 + 0.6 * 5) / 0.8])
@@ -99,7 +99,7 @@ def test_the_sum_is_kept_in_double_precision():
 
 
 def test_without_an_upload_of_weight_there_is_no_aggregate():
-    known = common(2)
+    known = reference(2)
     assert aggregate(iter(()), ServerSettings(), 3, {}) is None
     for how in ("mean", "clip", "trimmed", "median", "consensus"):
         idle = message_of(raw_update(np.ones(2), vehicle=0), known, 0.0)
@@ -206,7 +206,7 @@ def models(size: int = 5000) -> tuple[Arrays, Arrays]:
 
 def test_the_broadcast_is_a_difference_for_those_who_had_the_last_model():
     last, model = models()
-    base, known = (Common(m["weights"], m["buffers"], np.array([0, 5000])) for m in (last, model))
+    base, known = (Reference(m["weights"], m["buffers"], np.array([0, 5000])) for m in (last, model))
     dense, less = len(encode_model(3, known, None)), len(encode_model(3, known, base))
     assert less < 0.6 * dense
     station = station_of(tiny_config('algorithms=["afl"]'), "afl")

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from skyfed.cli import app
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.runs.folder import in_use
-from skyfed.runs.store import read_parquet
-from skyfed.runs.sweep import read_sweep, settle
+from skyfed.runs.sweep_file import read_sweep, settle
+from skyfed.runs.tables import read_parquet
 from waiting import LONG, wait_until
 
 TINY = """

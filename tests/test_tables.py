@@ -8,9 +8,9 @@ from rich.table import Table
 
 from page_cases import FIVE, settings, write_run
 from run_cases import rows_of
-from skyfed.report import score, tables
+from skyfed.report import score, terminal_tables
 from skyfed.report.score import ModelScore
-from skyfed.report.tables import print_resources, print_seeds, print_summary, print_sweep, show
+from skyfed.report.terminal_tables import print_resources, print_seeds, print_summary, print_sweep, show
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=[72, 80, 100, 120, 200])
 def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(tables, "console", lambda: Console(width=request.param))
+    monkeypatch.setattr(terminal_tables, "console", lambda: Console(width=request.param))
     return int(request.param)
 
 
@@ -40,7 +40,7 @@ def test_no_word_and_no_number_is_cut(run: Path, width: int, capsys: pytest.Capt
 
 
 def test_what_is_left_out_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "console", lambda: Console(width=20))
+    monkeypatch.setattr(terminal_tables, "console", lambda: Console(width=20))
     table = Table("algorithm")
     for name in ("accuracy\n(%)", "wall\n(s)"):
         table.add_column(name, justify="right")

@@ -15,7 +15,7 @@ from skyfed.drivers.execute import execute, world_of
 from skyfed.errors import BadInputError
 from skyfed.learning.batches import Batches
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Table
+from skyfed.runs.tables import Table
 from skyfed.tasks import DataSettings, Samples, Task, load_task
 from skyfed.tasks.task import check_task
 from skyfed.world.sensing import split_pools

@@ -16,7 +16,7 @@ from skyfed.drivers.execute import execute, run_identity
 from skyfed.drivers.tracking import Tracking
 from skyfed.errors import BadInputError
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Row, Table
+from skyfed.runs.tables import Row, Table
 from skyfed.track.settings import require_trackers
 from skyfed.track.sink import Ledger, Tracked, flat
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from run_cases import rows_of
-from skyfed.report.pace import Pace
 from skyfed.report.sparkline import ASCII, sparkline
 from skyfed.report.terminal import in_ci, is_live
+from skyfed.report.time_left import Pace
 from skyfed.report.view import RunView, clock_time
 
 ALGORITHMS = ["sgd", "afl", "2ceoafl"]

@@ -9,7 +9,7 @@ from skyfed.errors import BadInputError
 from skyfed.flight import plan, travel, verify
 from skyfed.flight.discs import samples
 from skyfed.flight.travel import STATES, Network, _covering_radius, flyable_network, optimistic_network
-from skyfed.flight.walks import WalkSearch
+from skyfed.flight.walk_search import WalkSearch
 
 
 @pytest.mark.parametrize("windows", ["paper", "rolling"])

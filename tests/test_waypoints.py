@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skyfed.errors import BadInputError
-from skyfed.flight.fleet import FleetPlan
-from skyfed.records import IDLE, Floats
+from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.report.waypoints import export_all, geojson, kml, qgc_plan, to_wgs84
+from skyfed.types import IDLE, Floats
 
 ORIGIN = (47.3977419, 8.5455938)
 KML = "{http://www.opengis.net/kml/2.2}"

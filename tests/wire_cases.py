@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from pcodec import ChunkConfig, DeltaSpec, ModeSpec, standalone
 
-from skyfed.records import Quantised, Raw, Update
-from skyfed.wire import Common, DecodeError, Expected, decode, encode, entries
+from skyfed.types import Quantised, Raw, Update
+from skyfed.wire import DecodeError, Expected, Reference, decode, encode, entries
 from skyfed.wire.reader import number
 
 sys.path.append(str(Path(__file__).parents[1] / "fuzz"))
@@ -50,8 +50,8 @@ def few(size: int) -> int:
     return max(64, size // 8)
 
 
-def expected(common: Common, **changes: object) -> Expected:
-    return replace(Expected(mutate.ROUND, mutate.VEHICLE, common, mutate.RATE), **changes)
+def expected(reference: Reference, **changes: object) -> Expected:
+    return replace(Expected(mutate.ROUND, mutate.VEHICLE, reference, mutate.RATE), **changes)
 
 
 def bits(value: object) -> object:
@@ -71,23 +71,23 @@ def same(found: Raw | Quantised, sent: Raw | Quantised) -> bool:
     return type(found) is type(sent) and parts(found) == parts(sent)
 
 
-def dense(update: Update, common: Common) -> np.ndarray:
+def dense(update: Update, reference: Reference) -> np.ndarray:
     whole = np.zeros(update.size, np.float32)
-    whole[slice(None) if update.mask is None else update.mask] = entries(update, common)
+    whole[slice(None) if update.mask is None else update.mask] = entries(update, reference)
     return whole
 
 
-def there_and_back(update: Update, common: Common) -> Update:
+def there_and_back(update: Update, reference: Reference) -> Update:
     """Send an upload, check that it is the same one and has one encoding only, and return what was read."""
-    data = encode(update, common)
-    found = decode(data, expected(common, rate=None))
-    assert encode(found, common) == data
+    data = encode(update, reference)
+    found = decode(data, expected(reference, rate=None))
+    assert encode(found, reference) == data
     assert (found.round, found.vehicle, found.size, found.coder) == (
         update.round, update.vehicle, update.size, update.coder
     )  # fmt: skip
     assert bits(found.buffers) == bits(update.buffers)
     if found.mask is None and update.mask is not None:  # it was left out
-        assert dense(found, common).tobytes() == dense(update, common).tobytes()
+        assert dense(found, reference).tobytes() == dense(update, reference).tobytes()
         return found
     assert bits(found.mask) == bits(update.mask)
     assert same(found.body, update.body)
@@ -106,9 +106,9 @@ def tampered(data: bytes, new: dict[int, bytes] | None = None, **fields: object)
     return joined(head._replace(**fields), sections)
 
 
-def refused(data: bytes, common: Common, message: str, **changes: object) -> None:
+def refused(data: bytes, reference: Reference, message: str, **changes: object) -> None:
     with pytest.raises(DecodeError) as caught:
-        decode(data, expected(common, **changes))
+        decode(data, expected(reference, **changes))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -119,31 +119,31 @@ every_mask = pytest.mark.parametrize("mask", MASKS)
 every_coder = pytest.mark.parametrize("coder", CODERS)
 
 
-def with_mask(common: Common, mask: np.ndarray, threshold: float = NAN) -> Update:
+def with_mask(reference: Reference, mask: np.ndarray, threshold: float = NAN) -> Update:
     return Update(
-        7, 3, common.size, mask, Raw(np.zeros(int(mask.sum()), np.float32)), common.buffers, threshold
+        7, 3, reference.size, mask, Raw(np.zeros(int(mask.sum()), np.float32)), reference.buffers, threshold
     )  # fmt: skip
 
 
-def allowed(update: Update, common: Common) -> list[str]:
+def allowed(update: Update, reference: Reference) -> list[str]:
     """Forms that a mask may go in, in the order in which the sender prefers them."""
     kept, size = update.kept, update.size
     forms = ["bitmap"] + ["places"] * (min(kept, size - kept) <= few(size))
     if 0 <= update.threshold < INF:
-        forms += ["guess"] * (int((common.guess(update.threshold) ^ update.mask).sum()) <= few(size))
+        forms += ["guess"] * (int((reference.guess(update.threshold) ^ update.mask).sum()) <= few(size))
     return forms
 
 
-def plain_upload(scheme: str = "qsgd", mask: str = "bitmap", size: int = 20) -> tuple[bytes, Common]:
+def plain_upload(scheme: str = "qsgd", mask: str = "bitmap", size: int = 20) -> tuple[bytes, Reference]:
     """A message whose sections are all in their plain forms, which is easy to change."""
-    common = model(size)
-    return encode(forced(upload(common, scheme, mask, "plain"), mask, None, 0, 0), common), common
+    reference = model(size)
+    return encode(forced(upload(reference, scheme, mask, "plain"), mask, None, 0, 0), reference), reference
 
 
-def range_upload(scheme: str = "qsgd", mask: str = "places", size: int = 65) -> tuple[bytes, Common]:
+def range_upload(scheme: str = "qsgd", mask: str = "places", size: int = 65) -> tuple[bytes, Reference]:
     """A message whose levels, norms and mask are range-coded."""
-    common = model(size)
-    return encode(forced(upload(common, scheme, mask), mask, 1, 1, 0), common), common
+    reference = model(size)
+    return encode(forced(upload(reference, scheme, mask), mask, 1, 1, 0), reference), reference
 
 
 def packed(steps: np.ndarray, config: ChunkConfig = PACKING) -> bytes:

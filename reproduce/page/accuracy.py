@@ -8,7 +8,7 @@ from reproduce.collect import MAIN
 from reproduce.page.chance import Comparison, clear, comparisons, interval, verdict, whole_order
 from reproduce.page.readings import NEAR, leads
 from reproduce.results import OPEN, PAPER, last, late, title
-from skyfed.runs.store import Row
+from skyfed.runs.tables import Row
 
 _MEASURE = "late means on all 10,000 pictures, 95 % intervals over seeds"
 _ELSEWHERE = (

@@ -7,7 +7,7 @@ from reproduce.collect import MAIN
 from reproduce.page import accuracy, planning, readings, savings, shift, vanishing
 from reproduce.results import OPEN, an_upload, run_name
 from skyfed.config import load_config
-from skyfed.runs.store import Row
+from skyfed.runs.tables import Row
 
 _PEAK, _MORE = 0.9, 0.6  # share of its own rounds that a class's psi at a visit beats: at peaks, in part
 

@@ -6,7 +6,7 @@ from statistics import mean, stdev, variance
 
 from reproduce.collect import MAIN
 from reproduce.results import PAPER, courses_of, end_of, grid, late, lates, seeds_of, title
-from skyfed.runs.store import Row
+from skyfed.runs.tables import Row
 
 _LEVEL = 0.05  # error probability of a verdict
 PAIRS = [*pairwise(PAPER), ("afl", "afl-quant"), ("afl", "2ceoafl")]  # the paper's order, then what is not in it

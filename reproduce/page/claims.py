@@ -5,7 +5,7 @@ from statistics import mean
 from reproduce.collect import MAIN
 from reproduce.page.chance import comparisons, interval
 from reproduce.results import OPEN, PAPER, courses_of, end_of, grid, last, seeds_of, sensed, title
-from skyfed.runs.store import Row
+from skyfed.runs.tables import Row
 
 _STANDS = (48.5, 48.8)  # %, where AFL stood from round 30 on
 _GENIE = 45.9  # %, where a genie of 5 steps a round ended

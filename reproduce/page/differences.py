@@ -9,7 +9,7 @@ from reproduce.page.chance import sampling
 from reproduce.page.readings import BUDGETS, FULL, NEAR, genies
 from reproduce.page.shift import STILL
 from reproduce.results import FLEET, OPEN, PAPER, grid, late, seeds_of, title
-from skyfed.runs.store import Row
+from skyfed.runs.tables import Row
 
 _WIDE = 3.0  # points of a 95 % interval's half beyond which it excludes little
 _SEED = "the paper's run is one more seed: its own start, data and test set"

@@ -3,7 +3,7 @@
 from reproduce.collect import MAIN
 from reproduce.page.chance import clear, verdict
 from reproduce.results import OPEN, end_of, grid, late, sensed
-from skyfed.runs.store import Row
+from skyfed.runs.tables import Row
 
 _FAR = "decay 50 m"
 _TRUE = "planner sca, true discs"

@@ -16,8 +16,8 @@ from reproduce.results import (
     seeds_of,
     title,
 )
-from skyfed.report.tables import spread
-from skyfed.runs.store import Row
+from skyfed.report.terminal_tables import spread
+from skyfed.runs.tables import Row
 
 NEAR = 1.0  # points within which an accuracy counts as the paper's
 _QUANTISE, _PRUNE = ("afl-quant", "2ceoafl"), ("afl-prune", "2ceoafl")

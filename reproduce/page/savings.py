@@ -15,8 +15,8 @@ from reproduce.results import (
     title,
     whole_seeds,
 )
-from skyfed.report.tables import spread
-from skyfed.runs.store import Row
+from skyfed.report.terminal_tables import spread
+from skyfed.runs.tables import Row
 
 CUT = "channels cut out"  # the variant of 2CEOAFL that prunes channels
 STEM, LIVE = "cifar stem", "cifar stem, compressed"  # the variants without dead weights: of AFL, of 2CEOAFL

@@ -6,8 +6,8 @@ from statistics import mean
 from reproduce.collect import MAIN
 from reproduce.page.chance import apart
 from reproduce.results import OPEN, PAPER, courses_of, grid, seeds_of, sensed, title
-from skyfed.report.tables import spread
-from skyfed.runs.store import Row
+from skyfed.report.terminal_tables import spread
+from skyfed.runs.tables import Row
 
 STILL = "nothing sensed"  # the variant whose data never change
 PLENTY = "planner sca, placed, 50 m"  # and one whose data change a lot, tested after every round too

@@ -8,7 +8,7 @@ from reproduce.page import savings
 from reproduce.page.chance import comparisons, interval, sampling, whole_order
 from reproduce.page.readings import FULL, ends_of, genies, known
 from reproduce.results import FLEET, OPEN, PAPER, last, late, title, whole_seeds
-from skyfed.runs.store import Row
+from skyfed.runs.tables import Row
 
 _PLANNED = {"positions as they come": "", "placed for sensing": ", placed", "placed, sensing reaches 50 m": ", 50 m"}
 

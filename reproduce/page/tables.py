@@ -29,8 +29,8 @@ from reproduce.results import (
     title,
     whole_seeds,
 )
-from skyfed.report.tables import spread
-from skyfed.runs.store import Row
+from skyfed.report.terminal_tables import spread
+from skyfed.runs.tables import Row
 
 
 def tables(results: Path) -> dict[str, str]:

@@ -4,7 +4,7 @@ from statistics import mean
 
 from reproduce.floor import RATES, one_at_a_time, settle
 from reproduce.results import OPEN, grid
-from skyfed.runs.store import Row
+from skyfed.runs.tables import Row
 
 _GONE = 0.3  # share of an error that is left from one rate to the next, a tenth of it, if it goes to 0
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from skyfed.drivers.execute import world_of
 from skyfed.drivers.inline import InlineDriver
-from skyfed.flight.fleet import load_fleet_plan
+from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.onboard import Onboard
-from skyfed.records import Arrays
 from skyfed.runs.folder import RunFolder
 from skyfed.simulate import run
 from skyfed.station import Report, Station
 from skyfed.tasks import load_task
+from skyfed.types import Arrays
 
 
 class _Nobody:

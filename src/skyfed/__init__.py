@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from skyfed.api import plan as plan
     from skyfed.api import run as run
     from skyfed.columns import Column as Column
-    from skyfed.records import Model as Model
     from skyfed.tasks import Samples as Samples
     from skyfed.tasks import Task as Task
+    from skyfed.types import Model as Model
     from skyfed.wire import MODEL as MODEL
     from skyfed.world import World as World
 
@@ -27,7 +27,7 @@ _PUBLIC = {
     "run": "skyfed.api",
     "Column": "skyfed.columns",
     "MODEL": "skyfed.wire",
-    "Model": "skyfed.records",
+    "Model": "skyfed.types",
     "Samples": "skyfed.tasks",
     "Task": "skyfed.tasks",
     "World": "skyfed.world",

@@ -11,12 +11,12 @@ from skyfed import pipeline
 from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError, DivergedError
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Table
+from skyfed.runs.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from skyfed.flight.fleet import FleetPlan
+    from skyfed.flight.fleet_plan import FleetPlan
 
 Source = str | Path | Mapping[str, Any] | Config
 What = Literal["accuracy", "megabytes", "seconds", "payload", "map"]
@@ -112,15 +112,15 @@ class Run:
     @property
     def plan(self) -> "FleetPlan":
         """The flights."""
-        from skyfed.flight.fleet import load_fleet_plan
+        from skyfed.flight.fleet_plan import load_fleet_plan
 
         return load_fleet_plan(self.folder / "plan.npz")
 
     def plot(self, what: What = "accuracy") -> "Figure":
         """Return a figure: accuracy over rounds, megabytes or seconds, sizes of uploads, or the map."""
-        from skyfed.report.courses import read_curves
         from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads
         from skyfed.report.figures import draw_map
+        from skyfed.report.learning_curves import read_curves
         from skyfed.world import footprint_side
 
         if what == "map":

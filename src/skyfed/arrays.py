@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save, save_file
 
-from skyfed.records import Arrays
+from skyfed.types import Arrays
 
 _DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U64": "<u8",

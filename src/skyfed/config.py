@@ -19,7 +19,7 @@ from skyfed.errors import BadInputError
 from skyfed.faults import FaultSettings
 from skyfed.field import FieldSettings
 from skyfed.files import from_home
-from skyfed.fleet import FleetSettings
+from skyfed.fleet_settings import FleetSettings
 from skyfed.flight.constraints.load import resolve_uses
 from skyfed.flight.problem import FlightSettings
 from skyfed.imports import absolute_path

@@ -7,11 +7,11 @@ import numpy as np
 
 from skyfed.errors import BadInputError
 from skyfed.jobs import Job, Missing, Upload
-from skyfed.records import Arrays, Ints, Probe
 from skyfed.station import Station
 from skyfed.tasks import Samples
 from skyfed.tasks.cache import Bytes
 from skyfed.theory.estimate import Gathering, histogram_distance
+from skyfed.types import Arrays, Ints, Probe
 from skyfed.wire import Message
 
 

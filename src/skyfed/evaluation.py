@@ -8,7 +8,7 @@ from skyfed.errors import own_code
 from skyfed.jobs import Driver, Job, Missing
 from skyfed.learning.evaluate import Scores, chunks, joined, place_accuracy
 from skyfed.onboard import Onboard
-from skyfed.records import Arrays, Floats, Model
+from skyfed.types import Arrays, Floats, Model
 from skyfed.world import World
 
 

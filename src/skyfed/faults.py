@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from skyfed.records import Raw, Singles, Update
 from skyfed.rng import stream
+from skyfed.types import Raw, Singles, Update
 
 Index = Annotated[int, Field(ge=0)]
 Spoil = Literal["garbage", "nan", "round", "vehicle"]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from skyfed.records import Arrays
+from skyfed.types import Arrays
 
 Do = Literal["local", "central", "score", "probe"]
 

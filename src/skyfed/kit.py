@@ -11,10 +11,10 @@ from skyfed.learning.batches import Batch
 from skyfed.learning.engine import Engine
 from skyfed.learning.flat import Adjust, Layout
 from skyfed.learning.local import Ticket, Trained, descend, find_ticket, train
-from skyfed.records import Arrays, Ints, Model, Quantised, Raw, Singles, Update
 from skyfed.rng import stream
 from skyfed.tasks import Samples
-from skyfed.wire import Common, bucket_starts, entries, quantiser
+from skyfed.types import Arrays, Ints, Model, Quantised, Raw, Singles, Update
+from skyfed.wire import Reference, bucket_starts, entries, quantiser
 from skyfed.world import Spending
 
 if TYPE_CHECKING:
@@ -198,9 +198,9 @@ class Kit:
         above = np.flatnonzero(sizes > least)
         return np.sort(np.concatenate([above, np.flatnonzero(sizes == least)[: count - len(above)]]))
 
-    def variance(self, update: Update, trained: Trained, common: Common) -> float:
+    def variance(self, update: Update, trained: Trained, reference: Reference) -> float:
         """Return ||Q(d) - d||^2 / ||d||^2 of an upload."""
-        apart = entries(update, common).astype(np.float64) - trained.values
+        apart = entries(update, reference).astype(np.float64) - trained.values
         whole = trained.values.astype(np.float64)
         return float((apart @ apart) / max(float(whole @ whole), 1e-300))
 
@@ -210,9 +210,9 @@ class Kit:
         starts = bucket_starts(len(trained.values), quant.bucket_code, self.layout.live_starts, trained.mask)
         return quantiser(quant).variance_bound(starts, quant.s, quant.norm)
 
-    def common(self, received: Arrays) -> Common:
+    def reference(self, received: Arrays) -> Reference:
         """Return what the station knows of the received model too."""
-        return self._engine.common(Model(received["weights"], received["buffers"]), self.settings.prune)
+        return self._engine.reference(Model(received["weights"], received["buffers"]), self.settings.prune)
 
     def _sent(self, trained: Trained) -> Singles:
         if not trained.finite:

@@ -16,10 +16,10 @@ from skyfed.faults import outgoing, spoil
 from skyfed.jobs import Job, Reply, Upload
 from skyfed.kit import Kit, NotFiniteError
 from skyfed.learning.engine import Engine, seeded
-from skyfed.records import Model, Update
 from skyfed.tasks import Task
 from skyfed.theory.measure import probe_vehicle
-from skyfed.wire import MODEL, Common, check_sizes, encode_parts, read_header
+from skyfed.types import Model, Update
+from skyfed.wire import MODEL, Reference, check_sizes, encode_parts, read_header
 from skyfed.world import Effort, Spending, Where, samples_of, spend_at
 from skyfed.world.cost import round_flops
 
@@ -99,14 +99,14 @@ class Onboard:
         return Reply(report_of(upload), data, memory=None if same_arrays(memory, job.memory) else memory)
 
     def _encode(self, algorithm: Algorithm, parts: Any, job: Job) -> tuple[bytes, int]:
-        sizes, common = algorithm.parts(), self.common(job)
+        sizes, reference = algorithm.parts(), self.reference(job)
         vehicle = job.vehicle or 0
 
         def encode(first: Update | None = None) -> bytes:
             own = dict(parts)
             if first is not None:
                 own[next(name for name, part in parts.items() if isinstance(part, Update))] = first
-            return encode_parts(own, sizes, job.round, vehicle, common)
+            return encode_parts(own, sizes, job.round, vehicle, reference)
 
         data = encode()
         update = next((part for part in parts.values() if isinstance(part, Update)), None)
@@ -115,15 +115,15 @@ class Onboard:
         buffer_bytes = read_header(data).buffers_bytes if len(sizes) == 1 else 4 * len(update.buffers)
         return spoil(self.config.faults, self.config.seed, update, data, encode), buffer_bytes
 
-    def common(self, job: Job) -> Common:
+    def reference(self, job: Job) -> Reference:
         """Return what both sides know of what was sent down."""
-        return self.common_of(job.label, job.sent)
+        return self.reference_of(job.label, job.sent)
 
-    def common_of(self, label: str, sent: dict[str, Any]) -> Common:
+    def reference_of(self, label: str, sent: dict[str, Any]) -> Reference:
         """Return what both sides know of what was sent down to a row's vehicles."""
         nothing = np.empty(0, np.float32)
         model = Model(sent.get("weights", nothing), sent.get("buffers", nothing))
-        return self.engine.common(model, self.algorithms[label].settings.prune)
+        return self.engine.reference(model, self.algorithms[label].settings.prune)
 
     def _central(self, job: Job) -> Reply:
         """Train centrally on the union of all data."""

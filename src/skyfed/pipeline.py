@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from skyfed.config import Config
-    from skyfed.flight.fleet import FleetPlan
-    from skyfed.records import Plan
+    from skyfed.flight.fleet_plan import FleetPlan
     from skyfed.runs.folder import RunFolder
     from skyfed.tasks import Task
+    from skyfed.types import Plan
     from skyfed.world.mission import Mission
 
 
@@ -95,7 +95,7 @@ def finished(folder: Path) -> bool:
     """Tell whether a run has nothing left to do."""
     from skyfed.report.draw import drawn
     from skyfed.runs.folder import RunFolder
-    from skyfed.runs.store import damaged, is_done
+    from skyfed.runs.tables import damaged, is_done
 
     config = RunFolder(folder).read_config()
     places = [folder / name for name in config.labels]

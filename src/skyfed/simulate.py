@@ -17,8 +17,8 @@ from skyfed.diagnostics import Diagnosis
 from skyfed.errors import DivergedError, own_code
 from skyfed.evaluation import test_models
 from skyfed.jobs import Job, Missing
-from skyfed.records import Arrays
 from skyfed.station import Report, Station
+from skyfed.types import Arrays
 from skyfed.wire import Message
 from skyfed.world import data_of
 

@@ -10,7 +10,7 @@ from skyfed.errors import own_code
 from skyfed.evaluation import Tested
 from skyfed.jobs import Driver, Job, Missing, Upload
 from skyfed.onboard import Onboard, upload_of
-from skyfed.records import Arrays, Floats
+from skyfed.types import Arrays, Floats
 from skyfed.wire import DecodeError, Expected, Message, decode_parts, encode_content
 from skyfed.world import Effort, Spending, World
 
@@ -102,15 +102,15 @@ class Station:
         if not upload.data or late:
             report.dropped[u] = f"{_LATE} {late:.1f} s (modelled)" if upload.data else DIVERGED
             return None
-        common = self.onboard.common_of(self.label, sent)
-        expected = Expected(t, u, common, settings.train.eta_local_at(t))
+        reference = self.onboard.reference_of(self.label, sent)
+        expected = Expected(t, u, reference, settings.train.eta_local_at(t))
         try:
             parts = decode_parts(upload.data, self.algorithm.parts(), expected)
         except DecodeError as error:
             report.dropped[u] = str(error)
             return None
         weight = float(upload.samples if settings.server.alpha == "data" else weights[u])
-        message = Message(u, t, parts, common, weight, upload.samples)
+        message = Message(u, t, parts, reference, weight, upload.samples)
         report.notes[u] = message.notes
         report.dropped.pop(u, None)  # an earlier exchange of the round may have failed
         return message

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from skyfed.blocks.aggregate import COLUMNS, aggregate, moved
 from skyfed.blocks.tables import Settings
 from skyfed.columns import Column
-from skyfed.records import Arrays, Model, Singles, Update
+from skyfed.types import Arrays, Model, Singles, Update
 from skyfed.wire import MODEL, Message
 from skyfed.world import View
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from skyfed.algorithms.base import Algorithm
-from skyfed.records import Arrays
+from skyfed.types import Arrays
 
 if TYPE_CHECKING:
     from skyfed.kit import Kit

@@ -21,8 +21,8 @@ from pydantic import Field
 from skyfed.algorithms.base import Algorithm, Parts
 from skyfed.blocks.tables import Settings
 from skyfed.columns import Column
-from skyfed.records import Arrays, Model
 from skyfed.theory.allocate import RAWS, choose, pruning_errors
+from skyfed.types import Arrays, Model
 from skyfed.wire import bucket_starts, paper_bits, quantiser
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class TwoCEOAFL(Algorithm):
         bits = paper_bits(kit.layout.size, delta, self.settings.quantise.s, raw=not update.quantised)
         kit.note(quantised=update.quantised, paper_bits=bits)
         if update.quantised and self.settings.theory.due(kit.round):
-            kit.note(quantiser_variance=kit.variance(update, trained, kit.common(received)))
+            kit.note(quantiser_variance=kit.variance(update, trained, kit.reference(received)))
         return {"update": update}, memory
 
     def deliver(self, state: Arrays) -> dict[str, Model]:

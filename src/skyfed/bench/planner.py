@@ -17,7 +17,7 @@ from skyfed.flight.planner import load_solver, plan
 from skyfed.flight.problem import FlightSettings, Options, Problem
 from skyfed.flight.remote import plan_fleet
 from skyfed.flight.verify import verify
-from skyfed.records import Plan
+from skyfed.types import Plan
 from skyfed.world import SensingSettings
 from skyfed.world.mission import prepare_mission
 

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from skyfed.bench.flights import planned
+from skyfed.bench.sample_problems import planned
 from skyfed.config import Config
 from skyfed.drivers.execute import world_of
 from skyfed.jobs import Job
 from skyfed.onboard import Onboard
-from skyfed.records import Arrays
 from skyfed.runs.folder import RunFolder
 from skyfed.tasks import Task
+from skyfed.types import Arrays
 from skyfed.world import World
 
 

@@ -7,7 +7,7 @@ from pstats import Stats
 
 from skyfed.bench.row import Row
 from skyfed.config import Config
-from skyfed.runs.store import Table
+from skyfed.runs.tables import Table
 
 _Where = tuple[str, str, str | None]  # file, function, and who calls it, where that matters
 _PARTS: dict[str, list[_Where]] = {  # of the main process's time; while workers train or test it waits

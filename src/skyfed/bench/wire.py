@@ -16,17 +16,17 @@ from skyfed.bench.prepared import prepare
 from skyfed.bench.row import Row
 from skyfed.config import load_config
 from skyfed.drivers.inline import InlineDriver
-from skyfed.learning.engine import common_of
+from skyfed.learning.engine import reference_of
 from skyfed.learning.flat import Layout
 from skyfed.learning.local import Trained
-from skyfed.records import Bools, Model, Quantised, Raw, Singles, Update
 from skyfed.simulate import federated_round
 from skyfed.station import Station
 from skyfed.tasks import load_task
+from skyfed.types import Bools, Model, Quantised, Raw, Singles, Update
 from skyfed.wire import (
-    Common,
     Expected,
     QuantiseSettings,
+    Reference,
     bucket_starts,
     decode,
     encode,
@@ -36,7 +36,7 @@ from skyfed.wire import (
     quantiser,
     read_header,
 )
-from skyfed.wire.symbols import entropy_bits
+from skyfed.wire.entropy import entropy_bits
 
 Progress = Callable[[str], None]
 DELTAS = (0.05, 0.3, 0.7)
@@ -49,7 +49,7 @@ class Sample:
 
     delta: float
     size: int
-    common: Common
+    reference: Reference
     mask: Bools
     gradient: Singles
     local: Trained
@@ -62,11 +62,11 @@ class Sample:
         if settings is None:
             body = Raw(values, self.trained[self.mask], _RATE)
         else:
-            starts = bucket_starts(len(values), settings.bucket_code, self.common.starts, self.mask)
+            starts = bucket_starts(len(values), settings.bucket_code, self.reference.starts, self.mask)
             rng = np.random.default_rng(1)
             levels, norms, seed = quantiser(settings).quantise(values, starts, settings.s, settings.norm, rng)
             body = Quantised(settings.scheme, levels, norms, settings.s, settings.bucket_code, seed)
-        return Update(0, 0, self.common.size, self.mask, body, self.local.buffers, self.local.threshold)
+        return Update(0, 0, self.reference.size, self.mask, body, self.local.buffers, self.local.threshold)
 
     def bits(self, data: bytes) -> int:
         """Return the bits of a message without its buffers."""
@@ -75,13 +75,13 @@ class Sample:
     def ratio(self, settings: QuantiseSettings | None) -> float:
         """Return the bits of a message over the paper's printed ones."""
         s = 3 if settings is None else settings.s
-        data = encode(self.update(settings), self.common)
+        data = encode(self.update(settings), self.reference)
         return self.bits(data) / paper_bits(self.size, self.delta, s, settings is None)
 
     def variance(self, settings: QuantiseSettings) -> float:
         """Return the relative variance of one draw."""
         true = self.gradient[self.mask].astype(np.float64)
-        found = entries(self.update(settings), self.common)
+        found = entries(self.update(settings), self.reference)
         return float(np.sum((found - true) ** 2) / np.sum(true**2))
 
 
@@ -97,7 +97,7 @@ def bench_wire(rounds: int, repeats: int, progress: Progress) -> list[Row]:
     return [*rows, _downlink(*models)]
 
 
-def real_samples(rounds: int) -> tuple[list[Sample], list[Sample], tuple[Common, Common]]:
+def real_samples(rounds: int) -> tuple[list[Sample], list[Sample], tuple[Reference, Reference]]:
     """Train, and return samples in the live coordinates, in all coordinates, and the last two global models."""
     overrides = ["vehicles=4", f"rounds={rounds + 1}", "flight.method=greedy", 'algorithms=["afl", "2ceoafl"]']
     config = load_config("paper", [*overrides, "prune.scope=all", f"eval_every={rounds + 1}"])
@@ -109,8 +109,8 @@ def real_samples(rounds: int) -> tuple[list[Sample], list[Sample], tuple[Common,
         before, (state, _) = state, federated_round(station, t, state)
     kit = onboard.kit(fleet.job(state, 0, rounds))
     layout, weights = engine.layout, engine.whole(state["weights"])
-    common = engine.common(Model(**state), config.prune)
-    every = common_of(replace(layout, live=None), Model(weights, state["buffers"]), only_kernels=False)
+    reference = engine.reference(Model(**state), config.prune)
+    every = reference_of(replace(layout, live=None), Model(weights, state["buffers"]), only_kernels=False)
     found: list[Sample] = []
     whole: list[Sample] = []
     for delta in DELTAS:
@@ -118,11 +118,11 @@ def real_samples(rounds: int) -> tuple[list[Sample], list[Sample], tuple[Common,
         assert local.mask is not None
         trained = np.zeros_like(local.gradient)
         trained[local.mask] = local.trained
-        found.append(Sample(delta, layout.size, common, local.mask, local.gradient, local, trained))
+        found.append(Sample(delta, layout.size, reference, local.mask, local.gradient, local, trained))
         mask = _spread(layout, local.mask, every.guess(local.threshold))
         gradient = _spread(layout, local.gradient, np.zeros(layout.size, np.float32))
         whole.append(Sample(delta, layout.size, every, mask, gradient, local, _spread(layout, trained, weights)))
-    return found, whole, (engine.common(Model(**before), config.prune), common)
+    return found, whole, (engine.reference(Model(**before), config.prune), reference)
 
 
 def _spread(layout: Layout, live: Any, whole: Any) -> Any:
@@ -174,10 +174,10 @@ def _entropy(samples: list[Sample]) -> Row:
     for one in samples:
         for name, settings in (("bucket 512", _PAPER), ("linf", QuantiseSettings(norm="linf"))):
             update = one.update(settings)
-            head = read_header(encode(update, one.common))
+            head = read_header(encode(update, one.reference))
             assert isinstance(update.body, Quantised)
             each[f"levels, {name}, delta {one.delta}"] = 8 * head.body_bytes / entropy_bits(update.body.levels) - 1
-        flips = one.common.guess(update.threshold) != one.mask
+        flips = one.reference.guess(update.threshold) != one.mask
         each[f"mask, delta {one.delta}"] = 8 * head.mask_bytes / entropy_bits(flips.view(np.int8)) - 1
     worst = 100 * max(each.values())
     name = "coded sections against the order-0 entropy of their symbols given their counts"
@@ -192,12 +192,12 @@ def _speed(samples: list[Sample], repeats: int) -> list[Row]:
     also: dict[str, float] = {}
     for one in samples:
         update = one.update(_PAPER)
-        data, expected = encode(update, one.common), Expected(0, 0, one.common)
+        data, expected = encode(update, one.reference), Expected(0, 0, one.reference)
         decode(data, expected)
         times = []
         for _ in range(repeats):
             begin = clock()
-            encode(update, one.common)
+            encode(update, one.reference)
             between = clock()
             decode(data, expected)
             times.append((between - begin, clock() - between))
@@ -216,7 +216,7 @@ def _best(samples: list[Sample]) -> Row:
     also: dict[str, float] = {}
     for one in samples:
         target = one.variance(_PAPER)
-        base = encode(one.update(_PAPER), one.common)
+        base = encode(one.update(_PAPER), one.reference)
         aim, settings = target, _PAPER
         for _ in range(4):  # the aim is met up to some per cent; go down until it is met
             settings = QuantiseSettings(scheme="eden", s=1, bucket=2048, variance=aim)
@@ -224,7 +224,7 @@ def _best(samples: list[Sample]) -> Row:
             if reached <= target:
                 break
             aim *= 0.995 * target / reached
-        best = encode(one.update(settings), one.common)
+        best = encode(one.update(settings), one.reference)
         each.append(_coded(best) / _coded(base))
         also |= {
             f"delta {one.delta}": each[-1],
@@ -243,7 +243,7 @@ def _coded(data: bytes) -> int:
     return head.body_bytes + head.norms_bytes
 
 
-def _downlink(last: Common, model: Common) -> Row:
+def _downlink(last: Reference, model: Reference) -> Row:
     """Compare the broadcast as a difference from the last round's model with the dense one."""
     dense, less = len(encode_model(1, model, None)), len(encode_model(1, model, last))
     also = {"dense, MB": dense / 1e6, "difference, MB": less / 1e6}

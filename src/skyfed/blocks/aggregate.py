@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from skyfed.blocks.robust import How, Opinion, against, combine, factors, no_agreement, noted
 from skyfed.columns import Column
-from skyfed.records import Arrays, Bools, Floats, Ints, Singles
+from skyfed.types import Arrays, Bools, Floats, Ints, Singles
 from skyfed.wire import Message
 
 AGREEMENT = "agreement"  # in the station's state: who has agreed with whom so far (server.aggregate = "consensus")
@@ -87,7 +87,7 @@ def aggregate(messages: Iterable[Message], settings: ServerSettings, vehicles: i
     own: list[Message] = []
     for message in messages:
         update, wide = message.update, message.values().astype(np.float64)
-        mean = mean or _Sum(message.common.size, len(message.common.buffers))
+        mean = mean or _Sum(message.reference.size, len(message.reference.buffers))
         if settings.clip is not None:
             wide *= min(1.0, settings.clip / max(float(np.sqrt(np.add.reduce(wide * wide))), 1e-300))
         message.notes["turned"] = False

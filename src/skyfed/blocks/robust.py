@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from skyfed.records import Bools, Floats, Singles
+from skyfed.types import Bools, Floats, Singles
 
 How = Literal["mean", "clip", "trimmed", "median", "consensus"]
 _BLOCK = 1 << 16  # entries handled at a time

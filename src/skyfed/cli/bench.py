@@ -136,6 +136,6 @@ def bench_fleet(
     What they cost beyond training, and whether big uploads go through.
     """
     import skyfed.drivers.flower  # noqa: F401  (says so if Flower is missing)
-    from skyfed.bench.fleet import bench_fleet as measure
+    from skyfed.bench.flower import bench_fleet as measure
 
     _show(f"Fleet on this machine, {vehicles} vehicles", measure(vehicles, rounds, _announce), as_json)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skyfed.cli.app import Out, Overrides, Plain, Source, fleet
+from skyfed.cli.execution import end_with, plan_flights, show_run
 from skyfed.cli.stop import StoppedError, stop
-from skyfed.cli.work import end_with, plan_flights, show_run
 from skyfed.errors import BadInputError
 from skyfed.pipeline import load_data, new_folder, prepare
 from skyfed.report.draw import write_report
@@ -40,7 +40,7 @@ def fleet_try(
     \b
     skyfed fleet try smoke --vehicles 3
     """
-    from skyfed.drivers.flower.hold import rehearsal
+    from skyfed.drivers.flower.run import rehearsal
     from skyfed.runs.folder import RunFolder
 
     config = _config(source, overrides or [], vehicles)
@@ -71,8 +71,8 @@ def fleet_keys(
     \b
     skyfed fleet keys quick --vehicles 3 --address 192.0.2.1:9092 --out fleet
     """
-    from skyfed.drivers.flower.hold import equip
-    from skyfed.drivers.flower.kits import make_kits, split_address
+    from skyfed.drivers.flower.credentials import make_credentials, split_address
+    from skyfed.drivers.flower.run import equip
     from skyfed.drivers.flower.server_app import KIT
     from skyfed.runs.folder import RunFolder
 
@@ -86,7 +86,7 @@ def fleet_keys(
         raise BadInputError(f"--out {out}: has keys already; allowed: a new folder")
     with RunFolder.claim(station, config, sys.argv[1:]) as folder:
         plan_flights(folder, config, mission, plain, f"skyfed fleet keys {source} --address {address} --out {out}")
-        make_kits(station / KIT, places, address)
+        make_credentials(station / KIT, places, address)
         for place in places:
             equip(station, place)
     print(f"written to {out}: station/, vehicle-0/ … vehicle-{config.vehicles - 1}/")
@@ -103,7 +103,7 @@ def fleet_revoke(
 
     A station that runs notices within a second and refuses the vehicle from then on.
     """
-    from skyfed.drivers.flower.kits import read_station, write_vehicles
+    from skyfed.drivers.flower.credentials import read_station, write_vehicles
     from skyfed.drivers.flower.server_app import KIT
 
     kit = read_station(folder / KIT)
@@ -122,7 +122,7 @@ def fleet_station(
 
     It waits for vehicles, runs every round, and goes on where an earlier start stood.
     """
-    from skyfed.drivers.flower.hold import real_station
+    from skyfed.drivers.flower.run import real_station
     from skyfed.runs.folder import RunFolder
 
     config = RunFolder.config_of(folder)
@@ -140,15 +140,15 @@ def fleet_vehicle(
 
     It loads its data once and trains whenever the station asks.
     """
-    from skyfed.drivers.flower.craft import fly
-    from skyfed.drivers.flower.kits import read_vehicle
+    from skyfed.drivers.flower.credentials import read_vehicle
+    from skyfed.drivers.flower.vehicle_process import fly
 
     fly(read_vehicle(folder), lambda line: print(line, file=sys.stderr, flush=True))
 
 
 def _config(source: str, overrides: list[str], vehicles: int | None) -> "Config":
     from skyfed.config import load_config
-    from skyfed.drivers.flower.hold import for_fleet
+    from skyfed.drivers.flower.run import for_fleet
 
     count = [f"vehicles={vehicles}"] if vehicles is not None else []
     config, line = for_fleet(load_config(source, [*overrides, *count]))
@@ -164,9 +164,9 @@ def _hold(
 
     check: raises if there is no use in going on.
     """
-    from skyfed.drivers.flower.hold import hold
+    from skyfed.drivers.flower.run import run_station
     from skyfed.drivers.tracking import Tracking
-    from skyfed.flight.fleet import load_fleet_plan
+    from skyfed.flight.fleet_plan import load_fleet_plan
     from skyfed.report.view import RunView
 
     def idle() -> None:
@@ -179,7 +179,7 @@ def _hold(
             RunView(config.rows, config.rounds, plain, stop.check) as view,
             Tracking(folder, config, view) as tracking,
         ):
-            diverged = hold(folder, tracking, idle)
+            diverged = run_station(folder, tracking, idle)
     except StoppedError:
         print(f"stopped; every finished round is kept; go on with: {again}", file=sys.stderr)
         raise

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skyfed.cli.app import Plain, app
-from skyfed.cli.work import end_with, resumable
+from skyfed.cli.execution import end_with, resumable
 from skyfed.errors import SkyfedError
 from skyfed.pipeline import load_data, workers
 from skyfed.report.draw import draw_training, write_report
 
 if TYPE_CHECKING:
-    from skyfed.runs.search import Search
+    from skyfed.runs.search_space import Search
 
 _ON_THE_PAGE = 10  # trials of a search, the best ones: more are hard to tell apart
 
@@ -38,12 +38,12 @@ def sweep(
     \b
     skyfed sweep my-sweep.toml --out runs/my --jobs 2
     """
-    from skyfed.drivers.sweep import run_sweep
+    from skyfed.drivers.sweep_jobs import run_sweep
     from skyfed.report.live import counting
-    from skyfed.report.tables import print_sweep, sweep_rows
-    from skyfed.runs.search import read_search
-    from skyfed.runs.store import write_parquet
-    from skyfed.runs.sweep import read_sweep, settle
+    from skyfed.report.terminal_tables import print_sweep, sweep_rows
+    from skyfed.runs.search_space import read_search
+    from skyfed.runs.sweep_file import read_sweep, settle
+    from skyfed.runs.tables import write_parquet
 
     search = read_search(source)
     if search is not None:
@@ -78,9 +78,9 @@ def _again(source: Path, place: Path) -> str:
 
 def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
     """Let a sampler choose the runs of a sweep, then say which was best."""
-    from skyfed.drivers.search import require_optuna, run_search
+    from skyfed.drivers.optuna_search import require_optuna, run_search
     from skyfed.report.live import counting
-    from skyfed.report.search import goal_of, print_search
+    from skyfed.report.search_table import goal_of, print_search
     from skyfed.runs.trials import Trials
 
     require_optuna()

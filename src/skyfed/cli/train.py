@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from skyfed.cli.app import Out, Overrides, Plain, Source, app
-from skyfed.cli.work import again, end_with, plan_flights, resumable, train_run, train_seeds
+from skyfed.cli.execution import again, end_with, plan_flights, resumable, train_run, train_seeds
 from skyfed.errors import BadInputError
 from skyfed.pipeline import finished, load_data, new_folder, prepare
 

@@ -9,13 +9,13 @@ from skyfed.config import Config
 from skyfed.drivers.inline import InlineDriver
 from skyfed.drivers.pool import PoolDriver
 from skyfed.errors import BadInputError, DivergedError
-from skyfed.flight.fleet import FleetPlan
+from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.imports import import_path
 from skyfed.jobs import Driver
 from skyfed.onboard import Onboard
 from skyfed.runs.folder import RunFolder, identity_of
 from skyfed.runs.recorder import RowRecorder
-from skyfed.runs.store import Row
+from skyfed.runs.tables import Row
 from skyfed.simulate import run
 from skyfed.station import Station
 from skyfed.tasks import Task

@@ -17,8 +17,8 @@ from skyfed.config import Config, config_from_tree
 from skyfed.files import storage_errors
 from skyfed.jobs import Job, Jobs, Reply
 from skyfed.onboard import Onboard
-from skyfed.records import Arrays
 from skyfed.tasks import load_task
+from skyfed.types import Arrays
 from skyfed.workers import Crew
 
 _HEAD = struct.Struct("<4I")  # lengths of the words and of two sets of arrays, and whether the second is there

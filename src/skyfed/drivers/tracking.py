@@ -9,7 +9,7 @@ from types import TracebackType
 from skyfed.config import Config
 from skyfed.drivers.execute import Watcher
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Row
+from skyfed.runs.tables import Row
 from skyfed.track.settings import Tracker
 from skyfed.track.sink import Ledger, Point, Sink, Tracked, flat, scalars
 

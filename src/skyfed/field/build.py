@@ -9,8 +9,8 @@ from skyfed.field.mixture import Mixture, draw_mixture
 from skyfed.field.psi import basis_curves, class_distribution
 from skyfed.field.settings import FieldSettings
 from skyfed.field.survey import Survey, read_survey
-from skyfed.records import Floats
 from skyfed.rng import stream
+from skyfed.types import Floats
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skyfed.field.mixture import Mixture
-from skyfed.records import Floats, Ints
+from skyfed.types import Floats, Ints
 
 
 def fit_moments(positions: Floats, labels: Ints, classes: int) -> Mixture:

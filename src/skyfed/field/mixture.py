@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skyfed.records import Floats, Ints
+from skyfed.types import Floats, Ints
 
 _PLACING_TRIES = 2000  # draws of one centre before overlap is accepted
 

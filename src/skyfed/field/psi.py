@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from skyfed.errors import BadInputError
-from skyfed.records import Floats
+from skyfed.types import Floats
 
 # A basis maps the phase t/T in [0, 1) and its own numbers to a curve.
 BASES: dict[str, Callable[..., Any]] = {

@@ -17,7 +17,7 @@ import numpy as np
 
 from skyfed.errors import BadInputError
 from skyfed.field.fit import fit_moments
-from skyfed.records import Floats, Ints
+from skyfed.types import Floats, Ints
 
 _NUMBERS = {"vehicle", "class", "round", "x", "y", "deviation", "weight", "psi"}
 _WHOLE = {"vehicle", "class", "round"}

@@ -13,7 +13,7 @@ from scipy.sparse import csc_matrix, csr_matrix, hstack, identity, kron, vstack
 from skyfed.flight.discs import anchor, impossible_steps
 from skyfed.flight.milp import INFINITY, Model
 from skyfed.flight.problem import Problem
-from skyfed.records import IDLE, Floats, Ints
+from skyfed.types import IDLE, Floats, Ints
 
 GAP = 5e-5  # nats: proven distance at which the search ends
 _TANGENTS = 24  # tangents a class to begin with

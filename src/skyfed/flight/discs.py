@@ -8,7 +8,7 @@ import numpy as np
 
 from skyfed.flight.constraints.base import points_allowed
 from skyfed.flight.problem import Problem
-from skyfed.records import Bools, Floats
+from skyfed.types import Bools, Floats
 
 _RIM = 360  # directions in which a rim is sampled
 _RINGS = 12  # rings on which a disc is sampled where constraints cut into it

@@ -9,13 +9,13 @@ from skyfed.flight.association import AssociationModel
 from skyfed.flight.constraints.base import names
 from skyfed.flight.discs import anchor
 from skyfed.flight.place import PlacementError, place
-from skyfed.flight.pricing import Mixture, dive
+from skyfed.flight.pricing import WalkMixture, dive
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.support import supports
 from skyfed.flight.travel import flyable_network, optimistic_network
-from skyfed.flight.walks import Walk, WalkSearch
-from skyfed.records import Floats, Ints, Plan
+from skyfed.flight.walk_search import Walk, WalkSearch
 from skyfed.rng import stream
+from skyfed.types import Floats, Ints, Plan
 
 _PATTERNS = 30  # runs of visits that cannot be placed, forbidden one by one
 _BOUND_STEPS, _BOUND_GAP = 300, 5e-3  # nats: how well the speed-limited bound is worked out
@@ -82,12 +82,12 @@ def _by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, float,
         bound = _association_bound(problem, options)
     else:
         optimistic = WalkSearch(problem, optimistic_network(problem))
-        bound = Mixture(problem, optimistic, lambda association, walk: None, options.seconds).generate(
+        bound = WalkMixture(problem, optimistic, lambda association, walk: None, options.seconds).generate(
             _BOUND_STEPS, _BOUND_GAP
         )
     search = WalkSearch(problem, flyable_network(problem))
     best = _BestFlight(problem, search)
-    mixture = Mixture(problem, search, best.offer, options.seconds)
+    mixture = WalkMixture(problem, search, best.offer, options.seconds)
     mixture.generate(_BOUND_STEPS, _BOUND_GAP)
     work, dives, stale = search.work, 0, 0
     while search.work - work < _WORK and stale < _STALE and best.loss(bound) > _GOOD:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from skyfed.flight.fleet import FleetPlan
-from skyfed.records import Floats, Ints
+from skyfed.flight.fleet_plan import FleetPlan
+from skyfed.types import Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from skyfed.flight.place import PlacementError, place
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.steps import flyable_steps
 from skyfed.flight.support import supports
-from skyfed.records import IDLE, Floats, Ints, Plan
 from skyfed.rng import stream
+from skyfed.types import IDLE, Floats, Ints, Plan
 
 Choice = Callable[
     [Floats, Ints, Floats], int

@@ -6,7 +6,7 @@ from skyfed.flight.discs import outside_all
 from skyfed.flight.problem import Problem
 from skyfed.flight.roadmap import roadmap
 from skyfed.flight.steps import flyable_path, flyable_steps
-from skyfed.records import Floats
+from skyfed.types import Floats
 
 _DIRECTIONS = 16
 _LEAVING = 1e3  # cost of a metre outside the region, against one of straying from the straight line

@@ -6,7 +6,7 @@ import highspy
 import numpy as np
 from scipy.sparse import csc_matrix
 
-from skyfed.records import Floats, Ints
+from skyfed.types import Floats, Ints
 
 INFINITY = float(highspy.kHighsInf)
 

@@ -9,7 +9,7 @@ from skyfed.flight.discs import allowed, anchor, circle, corners, samples
 from skyfed.flight.legs import fly_leg
 from skyfed.flight.problem import Problem
 from skyfed.flight.steps import flyable_steps
-from skyfed.records import IDLE, Bools, Floats, Ints
+from skyfed.types import IDLE, Bools, Floats, Ints
 
 _SLACK = 1e-9  # m
 _LEG_TRIES = 20  # pairs of end points given up because no leg joins them, before the whole placement is

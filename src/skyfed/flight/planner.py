@@ -13,7 +13,7 @@ from skyfed.flight.discs import anchor
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.support import unsupported
 from skyfed.flight.verify import verify
-from skyfed.records import Plan
+from skyfed.types import Plan
 
 Solver = Callable[[Problem, Options], Plan]
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from skyfed.flight.milp import INFINITY, Model
 from skyfed.flight.problem import Problem
-from skyfed.flight.walks import Walk, WalkSearch
-from skyfed.records import IDLE, Floats, Ints
+from skyfed.flight.walk_search import Walk, WalkSearch
+from skyfed.types import IDLE, Floats, Ints
 
 _FIXED = 30.0  # nats a fixed visit is worth: more than any walk could gain by skipping it
 _SMOOTHING = 0.8  # how much of the best prices so far stays in the next (Wentges)
@@ -21,7 +21,7 @@ _TANGENTS = 40
 Offer = Callable[[Ints, Walk], None]
 
 
-class Mixture:
+class WalkMixture:
     """The master problem over the walks found so far."""
 
     def __init__(self, problem: Problem, search: WalkSearch, offer: Offer, seconds: float) -> None:
@@ -123,7 +123,7 @@ class Mixture:
 
 
 def dive(
-    mixture: Mixture, rng: np.random.Generator | None, steps: int, gap: float, enough: Callable[[float], bool]
+    mixture: WalkMixture, rng: np.random.Generator | None, steps: int, gap: float, enough: Callable[[float], bool]
 ) -> None:
     """Fix visits the mixture agrees on until one walk is left or `enough` says a bound is not worth following.
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from skyfed.errors import BadInputError
 from skyfed.flight.constraints.base import Constraint
 from skyfed.flight.constraints.load import ConstraintSpec
-from skyfed.records import IDLE, Floats, Ints
+from skyfed.types import IDLE, Floats, Ints
 
 Windows = Literal["paper", "rolling"]
 Method = Literal["exact", "sca", "greedy", "random", "hover", "scip"]

@@ -11,7 +11,7 @@ import numpy as np
 from skyfed.flight.constraints.load import ConstraintSpec, load_constraints
 from skyfed.flight.planner import plan
 from skyfed.flight.problem import Options, Problem, ScaSettings
-from skyfed.records import Plan
+from skyfed.types import Plan
 from skyfed.workers import Crew
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from skyfed.flight.discs import outside_all
 from skyfed.flight.problem import Problem
 from skyfed.flight.steps import flyable_steps
-from skyfed.records import Bools, Floats, Ints
+from skyfed.types import Bools, Floats, Ints
 
 _LEAST, _MOST = 20, 36  # points along one side of the grid
 _LEAVING = 1e3  # cost of a metre outside the region, against one of flight

@@ -11,8 +11,8 @@ from skyfed.flight.place import PlacementError, place
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.sca_model import COINCIDENT, Subproblem, flight_box
 from skyfed.flight.verify import verify
-from skyfed.records import Floats, Plan
 from skyfed.rng import stream
+from skyfed.types import Floats, Plan
 
 
 def solve(problem: Problem, options: Options) -> Plan:

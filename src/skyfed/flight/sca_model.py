@@ -9,7 +9,7 @@ import numpy as np
 
 from skyfed.errors import InfeasibleError
 from skyfed.flight.problem import Problem
-from skyfed.records import IDLE, Floats, Ints
+from skyfed.types import IDLE, Floats, Ints
 
 CLEARANCE = 1e-4  # m kept from every rim, so that a solver's tolerance cannot break C2, C3 or C6
 COINCIDENT = 1e-6  # m: below it two points count as one and have no direction between them

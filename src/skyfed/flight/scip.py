@@ -10,7 +10,7 @@ import numpy as np
 from skyfed.errors import BadInputError, InfeasibleError
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.verify import verify
-from skyfed.records import IDLE, Plan
+from skyfed.types import IDLE, Plan
 
 CLEARANCE = 2e-3  # m kept from every rim: TOLERANCE on an indicator, times its big-M, may move a rim by that much
 TOLERANCE = 1e-7  # SCIP's feasibility tolerance, integrality included

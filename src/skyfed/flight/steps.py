@@ -4,7 +4,7 @@ import numpy as np
 
 from skyfed.flight.constraints.base import legs_allowed
 from skyfed.flight.problem import Problem
-from skyfed.records import Bools, Floats
+from skyfed.types import Bools, Floats
 
 _SLACK = 1e-9  # m
 

@@ -14,7 +14,7 @@ from skyfed.flight.constraints.base import legs_allowed
 from skyfed.flight.discs import allowed, anchor, corners, samples
 from skyfed.flight.legs import can_fly
 from skyfed.flight.problem import Problem
-from skyfed.records import Floats, Ints
+from skyfed.types import Floats, Ints
 
 _SAMPLES = 2500  # samples over all discs, about
 _MOST_RINGS = 8

@@ -7,7 +7,7 @@ import numpy as np
 from skyfed.flight.constraints.base import Violation
 from skyfed.flight.constraints.paper import PAPER, OneClass
 from skyfed.flight.problem import Problem
-from skyfed.records import Plan
+from skyfed.types import Plan
 
 VALUE_TOLERANCE = 1e-7  # nats
 

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from skyfed.records import Floats, Ints
 from skyfed.tasks import Samples, Task
 from skyfed.tasks.cache import Bytes
+from skyfed.types import Floats, Ints
 
 _COUNTED = 1000  # samples whose levels are counted at a time
 

@@ -18,7 +18,7 @@ from skyfed.errors import BadInputError
 from skyfed.learning.flat import FlatModel, Layout
 from skyfed.learning.models import BasicBlock, ResNet
 from skyfed.learning.shapes import Conv, multiplications
-from skyfed.records import Bools, Floats, Ints, Singles
+from skyfed.types import Bools, Floats, Ints, Singles
 from skyfed.wire import Channels
 
 Groups = list[list[tuple[str, int]]]  # for each group its members: name of a parameter or buffer, axis of the channels

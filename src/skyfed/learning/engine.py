@@ -20,10 +20,10 @@ from skyfed.learning.models import build_model, is_known
 from skyfed.learning.prune import Scope, scope_of
 from skyfed.learning.settings import ModelSettings, PruneSettings
 from skyfed.learning.shapes import all_multiplications
-from skyfed.records import Model, Singles
 from skyfed.rng import stream
 from skyfed.tasks import Task
-from skyfed.wire import Common
+from skyfed.types import Model, Singles
+from skyfed.wire import Reference
 
 
 class Engine:
@@ -47,7 +47,7 @@ class Engine:
         self._whole = self.model.weights.cpu().numpy().copy()
         self._scopes: dict[bool, Scope] = {}
         self._pruners: dict[str, ChannelPruner] = {}
-        self._commons: dict[tuple[str, str, str], tuple[Model, Common]] = {}
+        self._commons: dict[tuple[str, str, str], tuple[Model, Reference]] = {}
         self._forward: tuple[Singles, Forward] | None = None
         self._twin: nn.Module | None = None
 
@@ -80,12 +80,12 @@ class Engine:
         pruner = self.pruner(prune)
         return self.layout if pruner is None else replace(self.layout, channels=pruner.channels)
 
-    def common(self, model: Model, prune: PruneSettings) -> Common:
+    def reference(self, model: Model, prune: PruneSettings) -> Reference:
         """Return what both sides know of a round's model; the last one is kept, with its digest."""
         key = (prune.granularity, prune.budget, prune.scope)
         last = self._commons.get(key)
         if last is None or last[0].weights is not model.weights or last[0].buffers is not model.buffers:
-            self._commons[key] = (model, common_of(self.layout_for(prune), model, prune.scope == "kernels"))
+            self._commons[key] = (model, reference_of(self.layout_for(prune), model, prune.scope == "kernels"))
         return self._commons[key][1]
 
     def slim(self, model: Model, prune: PruneSettings, delta: float) -> Model:
@@ -128,11 +128,11 @@ class Engine:
         return found
 
 
-def common_of(layout: Layout, model: Model, only_kernels: bool) -> Common:
+def reference_of(layout: Layout, model: Model, only_kernels: bool) -> Reference:
     """Return what vehicle and station both know in a round: the model, its layout, what may be pruned."""
     scope = layout.live_kernels if only_kernels else None
     weights, buffers = (part.astype(np.float32, copy=False) for part in (model.weights, model.buffers))
-    return Common(weights, buffers, layout.live_starts, scope, layout.channels)
+    return Reference(weights, buffers, layout.live_starts, scope, layout.channels)
 
 
 @contextmanager

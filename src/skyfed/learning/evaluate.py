@@ -11,8 +11,8 @@ from torch import Tensor
 from skyfed.errors import BadInputError
 from skyfed.learning.batches import Batches, tensor_of
 from skyfed.learning.infer import Forward
-from skyfed.records import Floats, Ints, Singles
 from skyfed.tasks import Task
+from skyfed.types import Floats, Ints, Singles
 
 BATCH = 250  # samples at a time; fixed, so that the bits do not depend on who evaluates how much
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from skyfed.errors import BadInputError
+from skyfed.learning.padding_free_conv import TapConv2d, use_taps
 from skyfed.learning.shapes import Conv, Shape, conv_inputs, live_taps
-from skyfed.learning.taps import TapConv2d, use_taps
-from skyfed.records import Bools, Ints, Singles
+from skyfed.types import Bools, Ints, Singles
 from skyfed.wire import Channels
 
 _Array = TypeVar("_Array", bound=NDArray[np.generic])

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from skyfed.learning.flat import FlatModel
-from skyfed.learning.minimal import LEAST, Minimal, Scratch, fits
 from skyfed.learning.models import BasicBlock, ResNet
-from skyfed.learning.taps import plan_taps
+from skyfed.learning.padding_free_conv import plan_taps
+from skyfed.learning.winograd import LEAST, Scratch, WinogradConv, fits
 
 _TOGETHER = 50  # pictures whose large first maps stay in cache
 _GATHERED = 4  # side of a map up to which a strided convolution is one product an output pixel
@@ -179,7 +179,7 @@ class _Minimal:
     """A 3x3 convolution on a small map with fewer multiplications, pixel by pixel."""
 
     def __init__(self, conv: nn.Conv2d, norm: nn.Module, shape: tuple[int, ...], scratch: Scratch) -> None:
-        self._products, self.count = Minimal(*_folded(conv, norm), shape[0], scratch), shape[0] * shape[1]
+        self._products, self.count = WinogradConv(*_folded(conv, norm), shape[0], scratch), shape[0] * shape[1]
 
     def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
         return self._products(_pixels(x, self.count), relu, None if add is None else _pixels(add, self.count))

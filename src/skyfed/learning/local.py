@@ -12,7 +12,7 @@ from skyfed.learning.batches import Batch
 from skyfed.learning.channels import ChannelPruner, Kept
 from skyfed.learning.flat import Adjust, FlatModel
 from skyfed.learning.prune import Scope, magnitude_mask
-from skyfed.records import Bools, Singles
+from skyfed.types import Bools, Singles
 from skyfed.wire import accumulated
 
 if TYPE_CHECKING:

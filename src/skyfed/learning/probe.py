@@ -14,8 +14,8 @@ from torch import nn
 
 from skyfed.learning.batches import Batch, Batches
 from skyfed.learning.flat import FlatModel
-from skyfed.records import Floats, Ints
 from skyfed.rng import stream
+from skyfed.types import Floats, Ints
 
 if TYPE_CHECKING:
     from skyfed.tasks.task import Loss

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skyfed.learning.flat import Layout, runs_of
-from skyfed.records import Bools
+from skyfed.types import Bools
 
 _PIECE = 1 << 16  # entries handled at a time, to stay in cache
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from skyfed.records import Bools
+from skyfed.types import Bools
 
 Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 Shape = tuple[int, ...]

@@ -13,9 +13,9 @@ from rich.table import Table
 from skyfed.algorithms import KNOWN
 from skyfed.errors import BadInputError
 from skyfed.report.style import COLOURS, COLUMN, GRID, in_style, legend_above, whole_rounds
-from skyfed.report.tables import console
+from skyfed.report.terminal_tables import console
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Table as Stored
+from skyfed.runs.tables import Table as Stored
 from skyfed.theory.bound import FORMS, TERMS, Form
 from skyfed.theory.diagnose import Diagnosis, diagnose
 

@@ -11,8 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from skyfed.records import Floats
-from skyfed.report.courses import Curve, Line, mean_lines, shares
+from skyfed.report.learning_curves import MeanCurve, RowCurves, mean_lines, shares
 from skyfed.report.style import (
     DASHED,
     GRID,
@@ -25,6 +24,7 @@ from skyfed.report.style import (
     marked,
     whole_rounds,
 )
+from skyfed.types import Floats
 
 Looks = dict[str, dict[str, Any]]
 Axis = Literal["megabytes", "modelled_seconds", "measured_seconds"]
@@ -39,7 +39,7 @@ _FORMULA = _MEASURED | {"linestyle": DASHED, "markerfacecolor": "white"}
 _FAR_APART = 20.0  # ratio of two algorithms' costs beyond which only a logarithmic axis shows both
 
 
-def draw_accuracy(curves: list[Curve], printed: dict[str, float] | None = None) -> Figure:
+def draw_accuracy(curves: list[RowCurves], printed: dict[str, float] | None = None) -> Figure:
     """Draw test accuracy over the rounds: the mean of the seeds and, around it, their least and best (Fig. 3).
 
     printed  final accuracies (%) of others to mark on the right edge, by algorithm
@@ -57,7 +57,7 @@ def draw_accuracy(curves: list[Curve], printed: dict[str, float] | None = None) 
     return figure
 
 
-def _mark_printed(axes: Axes, lines: list[Line], printed: dict[str, float], all_looks: Looks) -> Artist:
+def _mark_printed(axes: Axes, lines: list[MeanCurve], printed: dict[str, float], all_looks: Looks) -> Artist:
     """Mark the paper's final accuracies by arrowheads on the right edge; returns what the legend shall show."""
     edge = axes.get_xlim()[1]
     look: dict[str, Any] = {
@@ -76,7 +76,7 @@ def _mark_printed(axes: Axes, lines: list[Line], printed: dict[str, float], all_
     return Line2D([], [], color="0.4", label="the paper, in the end", **look)
 
 
-def draw_accuracy_over(curves: list[Curve], axis: Axis) -> Figure:
+def draw_accuracy_over(curves: list[RowCurves], axis: Axis) -> Figure:
     """Draw test accuracy over megabytes or seconds; with several seeds both are means after equal rounds.
 
     What is trained without vehicles has neither: its final accuracy is drawn as a level to compare with.
@@ -100,7 +100,7 @@ def draw_accuracy_over(curves: list[Curve], axis: Axis) -> Figure:
     return figure
 
 
-def draw_payloads(curves: list[Curve]) -> Figure:
+def draw_payloads(curves: list[RowCurves]) -> Figure:
     """Draw the empirical distribution of the sizes of all uploads, measured and by the paper's formula (Fig. 4)."""
     shown = [curve for curve in curves if curve.wire_bits.size]
     all_looks = looks([curve.row for curve in curves])
@@ -134,7 +134,7 @@ def draw_law(deltas: Sequence[float], modelled: Sequence[float], measured: dict[
     return figure
 
 
-def _draw_lines(axes: Axes, lines: list[Line], all_looks: Looks, marks: int = 6) -> list[Artist]:
+def _draw_lines(axes: Axes, lines: list[MeanCurve], all_looks: Looks, marks: int = 6) -> list[Artist]:
     """Draw lines and bands; returns what the legend shall show."""
     handles: list[Artist] = []
     for k, line in enumerate(lines):
@@ -150,7 +150,7 @@ def _draw_lines(axes: Axes, lines: list[Line], all_looks: Looks, marks: int = 6)
     return handles
 
 
-def _magnify_end(axes: Axes, lines: list[Line], all_looks: Looks) -> Axes | None:
+def _magnify_end(axes: Axes, lines: list[MeanCurve], all_looks: Looks) -> Axes | None:
     """Show the last fifth of the rounds larger in the lower right, where many were tested and no line passes there.
 
     Returns the axes of what is shown larger.

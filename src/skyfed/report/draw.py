@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from skyfed.algorithms import Row
     from skyfed.config import Config
-    from skyfed.flight.fleet import FleetPlan
+    from skyfed.flight.fleet_plan import FleetPlan
     from skyfed.runs.folder import RunFolder
 
 
@@ -42,8 +42,8 @@ def draw_flights(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> N
 def draw_training(place: Path, folders: list[Path], rows: "list[Row]") -> None:
     """Draw accuracy over rounds, megabytes and seconds, and the payloads."""
     from skyfed.files import storage_errors
-    from skyfed.report.courses import read_curves
     from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads
+    from skyfed.report.learning_curves import read_curves
 
     figures = place / "figures"
     curves = read_curves(folders, rows)

@@ -16,8 +16,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from skyfed.flight.fleet import FleetPlan
-from skyfed.records import IDLE, Floats
+from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.report.style import (
     COLOURS,
     COLUMN,
@@ -29,6 +28,7 @@ from skyfed.report.style import (
     legend_above,
     whole_rounds,
 )
+from skyfed.types import IDLE, Floats
 
 _POINTS = 72  # in an inch
 _MOST_LINES = 12  # classes that can still be told apart as lines

@@ -9,13 +9,13 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from skyfed.report.tables import console, spread
-from skyfed.runs.listing import Group, Run, Trained
+from skyfed.report.terminal_tables import console, spread
+from skyfed.runs.listing import ListedRun, RunGroup, Trained
 
 _STYLES = {"done": "green", "running": "cyan", "interrupted": "yellow", "planned": "", "not begun": "dim"}
 
 
-def print_listing(found: list[Run | Group], place: Path) -> None:
+def print_listing(found: list[ListedRun | RunGroup], place: Path) -> None:
     """Print a line an algorithm of every run and of all seeds together, one a sweep; then what is wrong."""
     table = Table(title=str(place), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in ("run", "state", "algorithm", "rounds", "accuracy\n(%)", "sent\n(MB)", "time\n(s)", "started"):
@@ -28,26 +28,26 @@ def print_listing(found: list[Run | Group], place: Path) -> None:
         console().print(f"{path}: {note}", markup=False, highlight=False, soft_wrap=True)
 
 
-def listing_json(found: list[Run | Group]) -> str:
+def listing_json(found: list[ListedRun | RunGroup]) -> str:
     """Return the list as JSON: accuracy 0..1, bytes, seconds."""
     return json.dumps([_record(entry) for entry in found], indent=2)
 
 
-def notes(found: list[Run | Group]) -> list[tuple[Path, str]]:
+def notes(found: list[ListedRun | RunGroup]) -> list[tuple[Path, str]]:
     """Return what is wrong, with the folder it is wrong in."""
-    runs = [run for entry in found for run in (entry.runs if isinstance(entry, Group) else [entry])]
+    runs = [run for entry in found for run in (entry.runs if isinstance(entry, RunGroup) else [entry])]
     return [(run.path, run.note) for run in runs if run.note]
 
 
-def _add(table: Table, entry: Run | Group) -> None:
-    if isinstance(entry, Run):
+def _add(table: Table, entry: ListedRun | RunGroup) -> None:
+    if isinstance(entry, ListedRun):
         lines = [_line(one, entry.rounds) for one in entry.trained]
     elif entry.kind == "seeds":
         lines = _over_seeds(entry)
     else:
         lines = [_together(entry)]
     name = entry.path.name or str(entry.path)
-    if isinstance(entry, Group):
+    if isinstance(entry, RunGroup):
         name += f" ({len(entry.runs)} {'seed' if entry.kind == 'seeds' else 'run'}{'s' * (len(entry.runs) != 1)})"
     state = Text(entry.state, _STYLES.get(entry.state, "red"))
     first, *others = lines or [["-", "-", "-", "-", "-"]]
@@ -61,7 +61,7 @@ def _line(one: Trained, rounds: int | None) -> list[str]:
     return [one.algorithm, f"{one.rounds}/{rounds}", accuracy, f"{one.bytes / 1e6:.1f}", f"{one.seconds:.0f}"]
 
 
-def _over_seeds(group: Group) -> list[list[str]]:
+def _over_seeds(group: RunGroup) -> list[list[str]]:
     lines = []
     names = dict.fromkeys(one.algorithm for run in group.runs for one in run.trained)
     for name in names:
@@ -77,7 +77,7 @@ def _totals(some: list[Trained]) -> list[str]:
     return [f"{sum(one.bytes for one in some) / 1e6:.1f}", f"{sum(one.seconds for one in some):.0f}"]
 
 
-def _together(group: Group) -> list[str]:
+def _together(group: RunGroup) -> list[str]:
     """Return a sweep's line: how many runs are in which state, what they have done together."""
     some = [one for run in group.runs for one in run.trained]
     states = ", ".join(f"{count} {state}" for state, count in group.counts.items())
@@ -91,8 +91,8 @@ def _when(started: str | None) -> str:
         return "-"
 
 
-def _record(entry: Run | Group) -> dict[str, Any]:
-    if isinstance(entry, Run):
+def _record(entry: ListedRun | RunGroup) -> dict[str, Any]:
+    if isinstance(entry, ListedRun):
         return {"kind": "run", **asdict(entry), "path": str(entry.path)}
     head = {"kind": entry.kind, "path": str(entry.path), "state": entry.state, "started": entry.started}
     return {**head, "runs": [_record(run) for run in entry.runs]}

@@ -12,12 +12,12 @@ from skyfed.algorithms import KNOWN
 from skyfed.errors import BadInputError
 from skyfed.learning.engine import Engine
 from skyfed.learning.evaluate import place_accuracy
-from skyfed.records import Model
-from skyfed.report.tables import fits, show
+from skyfed.report.terminal_tables import fits, show
 from skyfed.runs.checkpoint import unpack_model
 from skyfed.runs.folder import RunFolder
 from skyfed.tasks import Samples, Task, load_task
 from skyfed.tasks.folder import read_class_folders
+from skyfed.types import Model
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.text import Text
 
 from skyfed.algorithms import Row as Algorithm
-from skyfed.report.pace import Pace
 from skyfed.report.sparkline import ASCII, BLOCKS, sparkline
 from skyfed.report.terminal import is_live, line_every
-from skyfed.runs.store import Row
+from skyfed.report.time_left import Pace
+from skyfed.runs.tables import Row
 
 _WIDEST = 40  # cells of a curve
 _SPAN = 0.05  # accuracies that differ by less are drawn about level

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from skyfed.errors import BadInputError
-from skyfed.flight.fleet import FleetPlan
-from skyfed.records import IDLE, Floats
+from skyfed.flight.fleet_plan import FleetPlan
+from skyfed.types import IDLE, Floats
 
 _EQUATOR = 6_378_137.0  # m, semi-major axis of WGS84
 _FLATTENING = 1 / 298.257223563  # of WGS84

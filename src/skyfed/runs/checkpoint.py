@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from skyfed.arrays import pack_arrays, view_arrays
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
-from skyfed.records import Arrays, Singles
+from skyfed.types import Arrays, Singles
 
 FORMAT, FIRST = "2", "1"  # FIRST holds a model alone: checkpoints of version 0.1.0, and what is saved in the end
 _KEPT = 3

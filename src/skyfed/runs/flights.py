@@ -10,13 +10,13 @@ import numpy as np
 from skyfed.config import Config
 from skyfed.errors import BadInputError, InfeasibleError
 from skyfed.files import storage_errors, write_whole
-from skyfed.flight.fleet import FleetPlan, load_fleet_plan
+from skyfed.flight.fleet_plan import FleetPlan, load_fleet_plan
 from skyfed.flight.planner import fell_back
 from skyfed.flight.problem import Options
 from skyfed.flight.remote import pack_plan, plan_fleet, unpack_plan
 from skyfed.flight.verify import verify
-from skyfed.records import Plan
 from skyfed.runs.folder import RunFolder
+from skyfed.types import Plan
 from skyfed.world.mission import Mission
 
 Done = Callable[[int, Plan], None]

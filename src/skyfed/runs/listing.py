@@ -13,7 +13,7 @@ from typing import Any
 from skyfed.algorithms import check_rows
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.runs.folder import in_use
-from skyfed.runs.store import Table, is_done
+from skyfed.runs.tables import Table, is_done
 
 _COLUMNS = ["round", "accuracy", "wire_bytes", "seconds"]
 
@@ -31,7 +31,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Run:
+class ListedRun:
     """A run's folder.
 
     state  running, done, diverged, failed, interrupted, planned, "not begun" or damaged
@@ -48,12 +48,12 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs that belong together: the seeds of a config, a sweep, or a folder below."""
 
     path: Path
     kind: str
-    runs: list[Run]
+    runs: list[ListedRun]
     running: bool = False
 
     @property
@@ -78,7 +78,7 @@ class Group:
         return min((run.started for run in self.runs if run.started), default=None)
 
 
-def list_runs(place: Path) -> list[Run | Group]:
+def list_runs(place: Path) -> list[ListedRun | RunGroup]:
     """Return what lies in a folder, oldest first: runs, seeds of a config, sweeps; of a run the run itself."""
     if _is_run(place):
         return [look(place)]
@@ -86,7 +86,7 @@ def list_runs(place: Path) -> list[Run | Group]:
     return sorted(found, key=lambda entry: (entry.started or "", entry.path.name))
 
 
-def look(path: Path) -> Run:
+def look(path: Path) -> ListedRun:
     """Return a run's state and figures; whatever is wrong with it becomes a note."""
     known = _manifest(path)
     started = known.get("started") if isinstance(known.get("started"), str) else None
@@ -95,10 +95,10 @@ def look(path: Path) -> Run:
         trained = [_trained(path / name, name) for name in names]
     except (SkyfedError, OSError) as error:
         text = " ".join(str(error).split()).replace(f"{path}/", "")
-        return Run(path, "damaged", text, started=started)
+        return ListedRun(path, "damaged", text, started=started)
     so_far = [one for one in trained if one.rounds or one.done]
     state, note = _state(path, known, trained, bool(so_far))
-    return Run(path, state, note, seed, rounds, started, so_far)
+    return ListedRun(path, state, note, seed, rounds, started, so_far)
 
 
 def _state(path: Path, known: dict[str, Any], trained: list[Trained], begun: bool) -> tuple[str, str]:
@@ -142,19 +142,19 @@ def _trained(path: Path, name: str) -> Trained:
     return Trained(name, is_done(path), len(rows), tested[-1] if tested else None, sent, seconds)
 
 
-def _entry(path: Path) -> Run | Group | None:
+def _entry(path: Path) -> ListedRun | RunGroup | None:
     """Tell what a folder is: a run, several seeds, a sweep, or a folder with runs below."""
     if _is_run(path):
         return look(path)
     inner = _folders(path)
     seeds = [one for one in inner if _is_seed(one)]
     if seeds:
-        return Group(path, "seeds", [look(one) for one in _by_seed(seeds)], in_use(path))
+        return RunGroup(path, "seeds", [look(one) for one in _by_seed(seeds)], in_use(path))
     below = [one for folder in inner for one in _by_seed([seed for seed in _folders(folder) if _is_seed(seed)])]
     if below or (inner and (path / "logs").is_dir() and in_use(path)):
-        return Group(path, "sweep", [look(one) for one in below], in_use(path))
+        return RunGroup(path, "sweep", [look(one) for one in below], in_use(path))
     runs = [one for one in inner if _is_run(one)]
-    return Group(path, "folder", [look(one) for one in runs]) if runs else None
+    return RunGroup(path, "folder", [look(one) for one in runs]) if runs else None
 
 
 def _is_run(path: Path) -> bool:

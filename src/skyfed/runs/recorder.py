@@ -14,11 +14,11 @@ from skyfed.columns import Column
 from skyfed.config import Config
 from skyfed.files import write_whole
 from skyfed.onboard import Onboard
-from skyfed.records import Arrays, Singles
 from skyfed.runs.checkpoint import drop_checkpoints, last_checkpoint, pack_model, save_checkpoint, save_memory
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Row, Table, damaged, is_done, set_aside
+from skyfed.runs.tables import Row, Table, damaged, is_done, set_aside
 from skyfed.station import Report
+from skyfed.types import Arrays, Singles
 from skyfed.world import World
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
-from skyfed.runs.search import Value
-from skyfed.runs.sweep import OWN
+from skyfed.runs.search_space import Value
+from skyfed.runs.sweep_file import OWN
 
 _NAME = re.compile(r"trial-\d{4,5}")
 

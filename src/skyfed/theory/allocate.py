@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from skyfed.records import Floats
+from skyfed.types import Floats
 
 DELTAS: Floats = np.round(np.arange(0, 0.951, 0.025), 3)
 RAWS: Floats = np.round(np.arange(0, 1.001, 0.02), 2)

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from skyfed.records import Floats
+from skyfed.types import Floats
 
 Form = Literal["printed", "supplement", "corrected"]
 FORMS: tuple[Form, ...] = get_args(Form)

@@ -7,8 +7,8 @@ import numpy as np
 from scipy.optimize import linprog
 
 from skyfed.columns import Column
-from skyfed.records import Bools, Floats, Ints, Probe, Singles
 from skyfed.theory.bound import Round
+from skyfed.types import Bools, Floats, Ints, Probe, Singles
 
 Row = dict[str, Any]
 

@@ -7,9 +7,9 @@ import numpy as np
 from skyfed.learning.engine import Engine
 from skyfed.learning.probe import Partition, curvature, losses, spread, sums
 from skyfed.learning.settings import TrainSettings
-from skyfed.records import Ints, Model, Singles
 from skyfed.rng import stream
 from skyfed.theory.settings import TheorySettings
+from skyfed.types import Ints, Model, Singles
 
 
 def probe_vehicle(

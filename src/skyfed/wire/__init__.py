@@ -2,7 +2,6 @@
 
 from skyfed.wire.buckets import bucket_starts
 from skyfed.wire.codec import decode, encode, entries, read_header
-from skyfed.wire.common import Channels, Common, Expected
 from skyfed.wire.content import decode_content, digest_of, encode_content
 from skyfed.wire.downlink import decode_model, encode_model
 from skyfed.wire.floats import accumulated
@@ -11,16 +10,17 @@ from skyfed.wire.payload import paper_bits
 from skyfed.wire.quantise import QUANTISERS, QuantiseSettings, quantiser
 from skyfed.wire.reader import DecodeError
 from skyfed.wire.received import Message
+from skyfed.wire.reference_model import Channels, Expected, Reference
 
 __all__ = [
     "MODEL",
     "QUANTISERS",
     "Channels",
-    "Common",
     "DecodeError",
     "Expected",
     "Message",
     "QuantiseSettings",
+    "Reference",
     "accumulated",
     "bucket_starts",
     "check_sizes",

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from skyfed.records import Bools, Floats, Ints, Singles
+from skyfed.types import Bools, Floats, Ints, Singles
 
 TENSOR = -1  # bucket code: one norm a parameter tensor
 SMALLEST = 8  # entries a bucket of n has at least

@@ -11,16 +11,16 @@ from typing import NamedTuple
 import numpy as np
 import xxhash
 
-from skyfed.records import Levels, Quantised, Raw, Singles, Update
+from skyfed.types import Levels, Quantised, Raw, Singles, Update
 from skyfed.wire.buckets import SMALLEST, TENSOR, bucket_starts, spread
-from skyfed.wire.common import Common, Expected
 from skyfed.wire.eden import Eden
+from skyfed.wire.entropy import few, places_of
 from skyfed.wire.floats import DIFFERENCES, accumulated, pack_floats, unpack_floats
 from skyfed.wire.levels import CODERS, pack_levels, pack_norms, unpack_levels, unpack_norms
 from skyfed.wire.mask import NONE, pack_mask, unpack_mask
 from skyfed.wire.quantise import QUANTISERS
 from skyfed.wire.reader import DecodeError
-from skyfed.wire.symbols import few, places_of
+from skyfed.wire.reference_model import Expected, Reference
 
 MAGIC, VERSION = b"SKYF", 2
 SCHEMES = ("raw", *QUANTISERS)
@@ -64,15 +64,15 @@ class Header(NamedTuple):
         return self[-4:]
 
 
-def encode(update: Update, common: Common) -> bytes:
+def encode(update: Update, reference: Reference) -> bytes:
     """Pack an update; both sides know `common`."""
     forms = update.forms or (None, None, None, None)
-    mask_form, mask = pack_mask(update, common, forms[0])
+    mask_form, mask = pack_mask(update, reference, forms[0])
     norms_form, norms, seed, rate, s, bucket = 0, b"", 0, 0.0, 0, 0
     body = update.body
     if isinstance(body, Quantised):
         s, bucket, seed = body.s, body.bucket, body.seed
-        starts = bucket_starts(update.kept, bucket, common.starts, update.mask)
+        starts = bucket_starts(update.kept, bucket, reference.starts, update.mask)
         context = QUANTISERS[body.scheme].context(starts, seed)
         body_form, packed = pack_levels(body.levels, s, context, CODERS[update.coder], forms[1])
         norms_form, norms = pack_norms(body.norms, forms[2])
@@ -87,16 +87,16 @@ def encode(update: Update, common: Common) -> bytes:
         body_form, packed = 0, np.ascontiguousarray(body.values, "<f4").tobytes()
     else:
         rate = body.rate if update.kept else 0.0
-        near = common.weights if update.mask is None else common.weights[update.mask]
+        near = reference.weights if update.mask is None else reference.weights[update.mask]
         body_form, packed = pack_floats(body.trained, near, forms[1] or DIFFERENCES)
-    buffers_form, buffers = pack_floats(update.buffers, common.buffers, forms[3])
+    buffers_form, buffers = pack_floats(update.buffers, reference.buffers, forms[3])
     sections = (mask, packed, norms, buffers)
     scheme, coder = (body.scheme, update.coder) if isinstance(body, Quantised) else ("raw", "range")
     head = Header(
         MAGIC, VERSION, SCHEMES.index(scheme), s,
         mask_form, body_form, norms_form, buffers_form, CODERS[coder], bucket, update.round, update.vehicle,
-        update.size, update.kept, common.digest, seed, rate,
-        _rounded_up(_length(update, common)) if update.length is None else update.length,
+        update.size, update.kept, reference.digest, seed, rate,
+        _rounded_up(_length(update, reference)) if update.length is None else update.length,
         *map(len, sections),
     )  # fmt: skip
     message = b"".join([_HEAD.pack(*head), *sections])
@@ -106,7 +106,7 @@ def encode(update: Update, common: Common) -> bytes:
 def decode(data: bytes, expected: Expected) -> Update:
     """Read an upload, or say what is wrong with it."""
     head = read_header(data)
-    common = expected.common
+    reference = expected.reference
     _check_header(head, len(data), expected)
     if xxhash.xxh3_64_intdigest(memoryview(data)[: -_SUM.size]) != _SUM.unpack(data[-_SUM.size :])[0]:
         raise DecodeError("checksum differs")
@@ -114,9 +114,13 @@ def decode(data: bytes, expected: Expected) -> Update:
     for length in head.sections:
         sections.append(view[at : at + length])
         at += length
-    mask, threshold, channels = unpack_mask(head.mask_form, sections[0], head.kept, common)
-    body = _read_raw(head, sections, mask, common) if head.scheme == 0 else _read_levels(head, sections, mask, common)
-    buffers = unpack_floats(head.buffers_form, sections[3], common.buffers)
+    mask, threshold, channels = unpack_mask(head.mask_form, sections[0], head.kept, reference)
+    body = (
+        _read_raw(head, sections, mask, reference)
+        if head.scheme == 0
+        else _read_levels(head, sections, mask, reference)
+    )
+    buffers = unpack_floats(head.buffers_form, sections[3], reference.buffers)
     if not np.isfinite(buffers).all():
         raise DecodeError("a buffer is not finite")
     forms = (head.mask_form, head.body_form, head.norms_form, head.buffers_form)
@@ -125,7 +129,7 @@ def decode(data: bytes, expected: Expected) -> Update:
         head.round, head.vehicle, head.size, mask, body, buffers, threshold, channels, coder, forms, head.length
     )
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _length(update, common)
+        found = _length(update, reference)
     if not np.isfinite(found):
         raise DecodeError("an entry of d is not finite")
     if not found <= head.length * _LENIENT:
@@ -146,10 +150,10 @@ def read_header(data: bytes) -> Header:
 
 
 def _check_header(head: Header, length: int, expected: Expected) -> None:
-    common = expected.common
+    reference = expected.reference
     for name, found, wanted in (
         ("round", head.round, expected.round), ("vehicle", head.vehicle, expected.vehicle),
-        ("size", head.size, common.size), ("digest of the received model", head.digest, common.digest),
+        ("size", head.size, reference.size), ("digest of the received model", head.digest, reference.digest),
     ):  # fmt: skip
         if found != wanted:
             raise DecodeError(f"{name} is {found}, expected {wanted}")
@@ -173,18 +177,18 @@ def _check_header(head: Header, length: int, expected: Expected) -> None:
         raise DecodeError(f"learning rate is {head.rate}")
     if not 0 <= head.length <= expected.longest:
         raise DecodeError(f"d may be as long as {head.length:g}, at most {expected.longest:g} is accepted")
-    norms = 4 * (head.kept + len(common.starts))
+    norms = 4 * (head.kept + len(reference.starts))
     filled = 8 * head.bucket if SCHEMES[head.scheme] == "eden" else 0  # the last block is filled up
     body = 4 * head.kept + head.kept // 4096 + filled
-    longest = (common.size // 8, body, norms, 4 * len(common.buffers))
+    longest = (reference.size // 8, body, norms, 4 * len(reference.buffers))
     if any(found > most + _SPARE for found, most in zip(head.sections, longest, strict=True)):
         raise DecodeError("a section is longer than it can be")
     if _HEAD.size + sum(head.sections) + _SUM.size != length:
         raise DecodeError(f"{length} bytes, the header says {_HEAD.size + sum(head.sections) + _SUM.size}")
 
 
-def _read_raw(head: Header, sections: list[memoryview], mask: np.ndarray | None, common: Common) -> Raw:
-    near = common.weights if mask is None else common.weights[mask]
+def _read_raw(head: Header, sections: list[memoryview], mask: np.ndarray | None, reference: Reference) -> Raw:
+    near = reference.weights if mask is None else reference.weights[mask]
     trained = None
     values = unpack_floats(head.body_form, sections[1], near)
     if head.body_form == DIFFERENCES:
@@ -196,8 +200,8 @@ def _read_raw(head: Header, sections: list[memoryview], mask: np.ndarray | None,
     return Raw(values, trained, head.rate)
 
 
-def _read_levels(head: Header, sections: list[memoryview], mask: np.ndarray | None, common: Common) -> Quantised:
-    starts = bucket_starts(head.kept, head.bucket, common.starts, mask)
+def _read_levels(head: Header, sections: list[memoryview], mask: np.ndarray | None, reference: Reference) -> Quantised:
+    starts = bucket_starts(head.kept, head.bucket, reference.starts, mask)
     norms = unpack_norms(head.norms_form, sections[2], len(starts) - 1)
     quantiser = QUANTISERS[SCHEMES[head.scheme]]
     levels = unpack_levels(
@@ -208,20 +212,20 @@ def _read_levels(head: Header, sections: list[memoryview], mask: np.ndarray | No
     return Quantised(SCHEMES[head.scheme], levels, norms, head.s, head.bucket, head.seed)
 
 
-def entries(update: Update, common: Common) -> Singles:
+def entries(update: Update, reference: Reference) -> Singles:
     """Return the entries of d that an update stands for, those under its mask."""
     body = update.body
     if isinstance(body, Raw):
         return body.values
-    starts = bucket_starts(update.kept, body.bucket, common.starts, update.mask)
+    starts = bucket_starts(update.kept, body.bucket, reference.starts, update.mask)
     return QUANTISERS[body.scheme].dequantise(body.levels, body.norms, starts, body.s, body.seed)
 
 
-def _length(update: Update, common: Common) -> float:
+def _length(update: Update, reference: Reference) -> float:
     """Return the l2 norm of d as it will be decoded."""
     body, total = update.body, 0.0
     if isinstance(body, Quantised) and body.scheme == "qsgd":  # without going through every entry as float32
-        starts = bucket_starts(update.kept, body.bucket, common.starts, update.mask)
+        starts = bucket_starts(update.kept, body.bucket, reference.starts, update.mask)
         factors = body.norms / np.float32(body.s)
         flags = body.levels != 0
         if np.count_nonzero(flags) <= few(len(flags)):
@@ -232,7 +236,7 @@ def _length(update: Update, common: Common) -> float:
             wide = body.levels[start:stop] * factor.astype(np.float64)
             total += float(np.add.reduce(np.square(wide, out=wide)))
         return float(np.sqrt(total))
-    values = entries(update, common)
+    values = entries(update, reference)
     for start in range(0, len(values), _CHUNK):
         wide = values[start : start + _CHUNK].astype(np.float64)
         total += float(np.add.reduce(np.square(wide, out=wide)))

@@ -12,11 +12,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from skyfed.records import Arrays
-from skyfed.wire.common import Common
+from skyfed.types import Arrays
 from skyfed.wire.downlink import MAGIC, decode_model, encode_model
 from skyfed.wire.floats import PLAIN, pack_floats, unpack_floats
 from skyfed.wire.reader import DecodeError
+from skyfed.wire.reference_model import Reference
 
 NAMED = 2  # version
 _DTYPES = ("<f4", "|u1", "|i1", "<i4", "<i8", "<f8", "|b1")
@@ -34,7 +34,7 @@ def is_model(arrays: Arrays) -> bool:
 
 
 def digest_of(arrays: Arrays) -> int:
-    """Return 64 bits that stand for named arrays (XXH3); those of a model are its `Common`'s."""
+    """Return 64 bits that stand for named arrays (XXH3); those of a model are its `Reference`'s."""
     if is_model(arrays):
         return _common(arrays).digest
     hashed = xxhash.xxh3_64()
@@ -135,13 +135,13 @@ def _unpack(
     return values.reshape(shape)
 
 
-def _model_in(base: Arrays | None, size: int, buffers: int) -> Common | None:
+def _model_in(base: Arrays | None, size: int, buffers: int) -> Reference | None:
     """Return the model among the arrays that a vehicle has, if there is one of these sizes."""
     wanted = {"weights": (size,), "buffers": (buffers,)}
     found = {name: array for name, array in (base or {}).items() if array.shape == wanted.get(name)}
     return _common(found) if is_model(found) else None
 
 
-def _common(arrays: Arrays) -> Common:
+def _common(arrays: Arrays) -> Reference:
     weights = arrays["weights"]
-    return Common(weights, arrays["buffers"], np.array([0, len(weights)]))
+    return Reference(weights, arrays["buffers"], np.array([0, len(weights)]))

@@ -5,10 +5,10 @@ import struct
 import numpy as np
 import xxhash
 
-from skyfed.records import Singles
-from skyfed.wire.common import Common
+from skyfed.types import Singles
 from skyfed.wire.floats import PLAIN, pack_floats, unpack_floats
 from skyfed.wire.reader import DecodeError
+from skyfed.wire.reference_model import Reference
 
 MAGIC, VERSION = b"SKYM", 1
 _HEAD = struct.Struct("<4sBBBIQQQQQ")  # ..., forms of weights and buffers, round, digest before and after, sizes, bytes
@@ -16,7 +16,7 @@ _SUM = struct.Struct("<Q")
 _SPARE = 4096  # bytes that packing may add to numbers that cannot be packed
 
 
-def encode_model(round: int, model: Common, base: Common | None) -> bytes:
+def encode_model(round: int, model: Reference, base: Reference | None) -> bytes:
     """Pack the model of a round for a vehicle that has `base`, or for one that has nothing."""
     weights_form, weights = _pack(model.weights, None if base is None else base.weights)
     buffers_form, buffers = _pack(model.buffers, None if base is None else base.buffers)
@@ -28,7 +28,7 @@ def encode_model(round: int, model: Common, base: Common | None) -> bytes:
     return message + _SUM.pack(xxhash.xxh3_64_intdigest(message))
 
 
-def decode_model(data: bytes, round: int, sizes: tuple[int, int], base: Common | None) -> tuple[Singles, Singles]:
+def decode_model(data: bytes, round: int, sizes: tuple[int, int], base: Reference | None) -> tuple[Singles, Singles]:
     """Read weights and buffers of these sizes, or say what is wrong."""
     if len(data) < _HEAD.size + _SUM.size:
         raise DecodeError(f"truncated: {len(data)} bytes")
@@ -48,14 +48,14 @@ def decode_model(data: bytes, round: int, sizes: tuple[int, int], base: Common |
     body = memoryview(data)[_HEAD.size : -_SUM.size]
     if length > len(body):
         raise DecodeError("a section is longer than it can be")
-    near = base or Common(np.zeros(size, np.float32), np.zeros(buffers, np.float32), np.array([0, size]))
+    near = base or Reference(np.zeros(size, np.float32), np.zeros(buffers, np.float32), np.array([0, size]))
     model = (
         unpack_floats(weights_form, body[:length], near.weights),
         unpack_floats(buffers_form, body[length:], near.buffers),
     )
     if not all(np.isfinite(part).all() for part in model):
         raise DecodeError("a weight or buffer is not finite")
-    if Common(*model, np.array([0, size])).digest != after:
+    if Reference(*model, np.array([0, size])).digest != after:
         raise DecodeError("not the model that was sent")
     return model
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from skyfed.records import Floats, Ints, Levels, Singles
+from skyfed.types import Floats, Ints, Levels, Singles
 
 _ROWS = 1 << 18  # entries handled at a time, to stay in cache
 # Lloyd-Max levels of the normal distribution and the bounds between them, by number of levels above zero

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pcodec import ChunkConfig, DeltaSpec, ModeSpec, standalone
 
-from skyfed.records import Singles
+from skyfed.types import Singles
 from skyfed.wire.reader import DecodeError, Reader, number
 
 PLAIN, DIFFERENCES = 0, 1

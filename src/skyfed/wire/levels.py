@@ -4,10 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from skyfed.records import Bools, Levels, Singles
-from skyfed.wire.floats import panics
-from skyfed.wire.reader import DecodeError, Reader, number
-from skyfed.wire.symbols import (
+from skyfed.types import Bools, Levels, Singles
+from skyfed.wire.entropy import (
     Symbols,
     few,
     pack_numbers,
@@ -19,6 +17,8 @@ from skyfed.wire.symbols import (
     unpack_places,
     unpack_symbols,
 )
+from skyfed.wire.floats import panics
+from skyfed.wire.reader import DecodeError, Reader, number
 
 PLAIN, RANGE, ZSTD = 0, 1, 2
 CODERS = {"plain": PLAIN, "range": RANGE, "zstd": ZSTD}

@@ -4,16 +4,16 @@ import struct
 
 import numpy as np
 
-from skyfed.records import Bools, Update
-from skyfed.wire.common import Common
+from skyfed.types import Bools, Update
+from skyfed.wire.entropy import few, pack_places, places_of, unpack_bits, unpack_places
 from skyfed.wire.reader import DecodeError, Reader, number
-from skyfed.wire.symbols import few, pack_places, places_of, unpack_bits, unpack_places
+from skyfed.wire.reference_model import Reference
 
 NONE, BITMAP, PLACES, GUESS, CHANNELS = range(5)
 _THRESHOLD = struct.Struct("<f")
 
 
-def pack_mask(update: Update, common: Common, form: int | None = None) -> tuple[int, bytes]:
+def pack_mask(update: Update, reference: Reference, form: int | None = None) -> tuple[int, bytes]:
     """Pack a mask in the shortest form, or in the form asked for.
 
     PLACES  of the kept or of the pruned entries, whichever are fewer
@@ -27,7 +27,7 @@ def pack_mask(update: Update, common: Common, form: int | None = None) -> tuple[
     flips = np.empty(0, np.int64)
     guessable = 0 <= update.threshold <= float(np.finfo(np.float32).max)
     if form in (None, GUESS) and guessable:
-        flips = places_of(common.guess(update.threshold) != mask)
+        flips = places_of(reference.guess(update.threshold) != mask)
     found = {}
     if form == BITMAP or form is None:
         found[BITMAP] = np.packbits(mask).tobytes()
@@ -39,9 +39,11 @@ def pack_mask(update: Update, common: Common, form: int | None = None) -> tuple[
     return best, found[best]
 
 
-def unpack_mask(form: int, data: memoryview, kept: int, common: Common) -> tuple[Bools | None, float, Bools | None]:
+def unpack_mask(
+    form: int, data: memoryview, kept: int, reference: Reference
+) -> tuple[Bools | None, float, Bools | None]:
     """Read a mask that keeps so many entries; returns it with its threshold and its channels."""
-    reader, size = Reader(data), common.size
+    reader, size = Reader(data), reference.size
     threshold, channels = float("nan"), None
     if form == NONE:
         reader.end()
@@ -60,12 +62,12 @@ def unpack_mask(form: int, data: memoryview, kept: int, common: Common) -> tuple
         (threshold,) = _THRESHOLD.unpack(reader.take(4))
         if not 0 <= threshold < np.inf or np.signbit(threshold):
             raise DecodeError("the mask's threshold is negative or not finite")
-        mask = common.guess(threshold)
+        mask = reference.guess(threshold)
         flips = unpack_places(reader, reader.number(few(size)), size)
         mask[flips] = ~mask[flips]
-    elif form == CHANNELS and common.channels is not None:
-        channels = unpack_bits(reader, common.channels.count).astype(bool)
-        mask = common.channels.mask(channels)
+    elif form == CHANNELS and reference.channels is not None:
+        channels = unpack_bits(reader, reference.channels.count).astype(bool)
+        mask = reference.channels.mask(channels)
     else:
         raise DecodeError(f"a mask in form {form}")
     reader.end()

@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 import xxhash
 
-from skyfed.records import Singles, Update
+from skyfed.types import Singles, Update
 from skyfed.wire.codec import MAGIC, decode, encode
-from skyfed.wire.common import Common, Expected
 from skyfed.wire.reader import DecodeError
+from skyfed.wire.reference_model import Expected, Reference
 
 MODEL = -1  # size of a part: a vector over the model's weights, which may be masked and quantised
 SEVERAL = 3  # version
@@ -40,11 +40,11 @@ def check_sizes(sizes: Sizes) -> None:
             raise ValueError(f"vector {name!r} of {size} entries; allowed: MODEL, or 1 to {_MOST_ENTRIES}")
 
 
-def encode_parts(parts: Parts, sizes: Sizes, round: int, vehicle: int, common: Common) -> bytes:
+def encode_parts(parts: Parts, sizes: Sizes, round: int, vehicle: int, reference: Reference) -> bytes:
     """Pack an upload; both sides know `sizes` and `common`. Raises ValueError if the parts are not as declared."""
     if list(parts) != list(sizes):
         raise ValueError(f"the message has {list(parts)}, declared are {list(sizes)}")
-    packed = [_pack(name, parts[name], size, _base(common, sizes, name)) for name, size in sizes.items()]
+    packed = [_pack(name, parts[name], size, _base(reference, sizes, name)) for name, size in sizes.items()]
     if len(sizes) == 1 and MODEL in sizes.values():
         return packed[0]
     head = _HEAD.pack(MAGIC, SEVERAL, len(packed), round, vehicle)
@@ -81,7 +81,7 @@ def decode_parts(data: bytes, sizes: Sizes, expected: Expected) -> dict[str, Upd
         part = data[at : at + length]
         at += length
         if size == MODEL:
-            found[name] = decode(part, replace(expected, common=_base(expected.common, sizes, name)))
+            found[name] = decode(part, replace(expected, reference=_base(expected.reference, sizes, name)))
         else:
             found[name] = _unpack_plain(part, name, size)
     if at != len(data) - _SUM.size:
@@ -89,17 +89,17 @@ def decode_parts(data: bytes, sizes: Sizes, expected: Expected) -> dict[str, Upd
     return found
 
 
-def _base(common: Common, sizes: Sizes, name: str) -> Common:
+def _base(reference: Reference, sizes: Sizes, name: str) -> Reference:
     """Return what a part starts from: the first vector over the model brings its buffers along, others do not."""
     first = next((key for key, size in sizes.items() if size == MODEL), name)
-    return common if name == first else replace(common, buffers=common.buffers[:0])
+    return reference if name == first else replace(reference, buffers=reference.buffers[:0])
 
 
-def _pack(name: str, part: Update | Singles, size: int, common: Common) -> bytes:
+def _pack(name: str, part: Update | Singles, size: int, reference: Reference) -> bytes:
     if size == MODEL:
         if not isinstance(part, Update):
             raise ValueError(f"vector {name!r} is a {type(part).__name__}; declared is one over the model's weights")
-        return encode(part, common)
+        return encode(part, reference)
     if isinstance(part, Update) or np.shape(part) != (size,):
         shape = "one over the model's weights" if isinstance(part, Update) else f"of shape {np.shape(part)}"
         raise ValueError(f"vector {name!r} is {shape}; declared are {size} entries")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from skyfed.records import Ints, Levels, Singles
+from skyfed.types import Ints, Levels, Singles
 from skyfed.wire.buckets import ROUNDING, SMALLEST, TENSOR, bucket_norms, spread
 from skyfed.wire.eden import Eden
 

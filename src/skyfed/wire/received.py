@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from skyfed.records import Singles, Update
+from skyfed.types import Singles, Update
 from skyfed.wire.codec import entries
-from skyfed.wire.common import Common
+from skyfed.wire.reference_model import Reference
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Message:
     vehicle: int
     round: int
     parts: dict[str, Update | Singles]
-    common: Common
+    reference: Reference
     weight: float = 1.0
     samples: int = 0
     notes: dict[str, float | int | bool | str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Message:
     def values(self, name: str | None = None) -> Singles:
         """Return the entries of a vector that were sent, those under its mask; of the first if none is named."""
         part = self.update if name is None else self.parts[name]
-        return entries(part, self.common) if isinstance(part, Update) else part
+        return entries(part, self.reference) if isinstance(part, Update) else part
 
     def vector(self, name: str | None = None) -> Singles:
         """Return all entries of a vector, zero where its mask left them out."""

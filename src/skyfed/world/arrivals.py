@@ -3,7 +3,7 @@
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from skyfed.records import Floats, Ints
+from skyfed.types import Floats, Ints
 
 _ROUNDING = 1e-12  # relative: a ceiling must not be raised by float noise, nor a small share lost
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skyfed.records import Bools, Floats, Ints
 from skyfed.rng import stream
+from skyfed.types import Bools, Floats, Ints
 from skyfed.world.arrivals import SensingSettings, initial_counts, new_counts
 
 

@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from skyfed.columns import Column
 from skyfed.errors import BadInputError
 from skyfed.faults import FaultSettings, present
-from skyfed.flight.fleet import FleetPlan
+from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.flight.flights import Flights, Offline
 from skyfed.imports import check_path
-from skyfed.records import Arrays, Bools, Floats, Ints
 from skyfed.tasks import Samples, Task
+from skyfed.types import Arrays, Bools, Floats, Ints
 from skyfed.world.arrivals import SensingSettings
 from skyfed.world.cost import CostSettings, Spending, lateness, round_end, spend, waiting
 from skyfed.world.sensing import Flight, Schedule

@@ -11,9 +11,9 @@ from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-from skyfed.drivers.flower.craft import connect
-from skyfed.drivers.flower.kits import VehicleKit, make_kits, own_key, read_station
+from skyfed.drivers.flower.credentials import VehicleCredentials, make_credentials, own_key, read_station
 from skyfed.drivers.flower.station import free_port, open_station
+from skyfed.drivers.flower.vehicle_process import connect
 
 _LARGEST = 256e6
 _IDLE = 5.0  # seconds of watching what the SuperLink does when nobody asks
@@ -39,9 +39,9 @@ def measure_looks(count: int = 400) -> Looks:
     """Start a SuperLink and be a vehicle that looks for work as fast as it can."""
     with tempfile.TemporaryDirectory(prefix="skyfed-looks-") as name:
         station, vehicle = Path(name) / "station", Path(name) / "vehicle-0"
-        make_kits(station, [vehicle], f"127.0.0.1:{free_port()}")
+        make_credentials(station, [vehicle], f"127.0.0.1:{free_port()}")
         kit = read_station(station)
-        own = VehicleKit(vehicle, 0, kit.address)
+        own = VehicleCredentials(vehicle, 0, kit.address)
         with open_station(kit, _LARGEST, Path(name) / "log") as up:
             up.register(kit.vehicles)
             link = find_link(os.getpid())

@@ -8,11 +8,11 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from skyfed.drivers.execute import Watcher, execute
-from skyfed.drivers.flower.carry import FlowerDriver, Node
-from skyfed.drivers.flower.kits import read_station
-from skyfed.flight.fleet import load_fleet_plan
+from skyfed.drivers.flower.credentials import read_station
+from skyfed.drivers.flower.driver import FlowerDriver, Node
+from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Row
+from skyfed.runs.tables import Row
 from skyfed.tasks import load_task
 
 KIT = "fleet"  # the station's kit, inside its run's folder

@@ -13,8 +13,6 @@ from pathlib import Path
 import httpx
 from flwr.app.user_config import UserConfig
 from flwr.cli.build import build_fab_from_files
-from flwr.common.constant import Status, SubStatus
-from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto, user_config_to_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
     ListRunsRequest,
@@ -24,6 +22,8 @@ from flwr.proto.control_pb2 import (
     UnregisterNodeRequest,
 )
 from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
+from flwr.reference.constant import Status, SubStatus
+from flwr.reference.serde import context_from_proto, fab_to_proto, run_from_proto, user_config_to_proto
 from flwr.serverapp import ServerApp
 from flwr.supercore.constant import NodeStatus, TaskType
 from flwr.supercore.control import ControlHttpClient
@@ -32,7 +32,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from skyfed import __version__
-from skyfed.drivers.flower.kits import LISTED, StationKit, split_address
+from skyfed.drivers.flower.credentials import LISTED, StationCredentials, split_address
 from skyfed.drivers.flower.patch_backoff import patch_backoff
 from skyfed.drivers.flower.tasks import beating, open_runtime, patient, take
 from skyfed.errors import BadInputError, SkyfedError
@@ -66,7 +66,7 @@ class LostError(SkyfedError):
 class Station:
     """A running SuperLink; use `open_station`."""
 
-    def __init__(self, kit: StationKit, ready: Path, host: str, port: int) -> None:
+    def __init__(self, kit: StationCredentials, ready: Path, host: str, port: int) -> None:
         self._ready, self._address = ready, f"{host}:{port}"
         self._authority = kit.authority
         self._secret = (kit.place / "runtime.secret").read_bytes()
@@ -151,7 +151,7 @@ class Station:
 
 
 @contextmanager
-def open_station(kit: StationKit, largest: float, log: Path) -> Iterator[Station]:
+def open_station(kit: StationCredentials, largest: float, log: Path) -> Iterator[Station]:
     """Start a SuperLink at the kit's port, and stop it in the end."""
     _, port = split_address(kit.address)
     _need(port)

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from skyfed.errors import BadInputError, SkyfedError
-from skyfed.records import Bools, Floats, Plan
+from skyfed.types import Bools, Floats, Plan
 
 if TYPE_CHECKING:
     from skyfed.flight.problem import Problem

@@ -10,7 +10,7 @@ import numpy as np
 
 from skyfed.flight.constraints.base import Constraint, Violation
 from skyfed.flight.problem import Problem
-from skyfed.records import Plan
+from skyfed.types import Plan
 
 LENGTH_TOLERANCE = 1e-6  # m: rounding of float64 positions in a region of kilometres
 

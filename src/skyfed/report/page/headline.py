@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from skyfed.report.page.places import Group
-from skyfed.report.tables import Summary, spread, summarise
+from skyfed.report.page.places import SeedGroup
+from skyfed.report.terminal_tables import Summary, spread, summarise
 
 
 @dataclass(frozen=True)
-class Column:
+class HeadlineColumn:
     """A figure: its name, its unit, where it comes from, what is better."""
 
     name: str
@@ -20,13 +20,13 @@ class Column:
 
 
 COLUMNS = (
-    Column("Accuracy", "%, test set so far", "measured", high=True, central=True),
-    Column("Accuracy", "%, whole test set", "measured", high=True, central=True),
-    Column("Sent", "MB", "measured", high=False, central=False),
-    Column("Sent", "MB, paper’s formula", "modelled", high=False, central=False),
-    Column("Training", "s", "modelled", high=False, central=False),
-    Column("Training", "s", "measured", high=False, central=False),
-    Column("Energy", "kJ", "modelled", high=False, central=False),
+    HeadlineColumn("Accuracy", "%, test set so far", "measured", high=True, central=True),
+    HeadlineColumn("Accuracy", "%, whole test set", "measured", high=True, central=True),
+    HeadlineColumn("Sent", "MB", "measured", high=False, central=False),
+    HeadlineColumn("Sent", "MB, paper’s formula", "modelled", high=False, central=False),
+    HeadlineColumn("Training", "s", "modelled", high=False, central=False),
+    HeadlineColumn("Training", "s", "measured", high=False, central=False),
+    HeadlineColumn("Energy", "kJ", "modelled", high=False, central=False),
 )
 
 
@@ -42,7 +42,7 @@ class Cell:
 
 
 @dataclass
-class Line:
+class HeadlineRow:
     """One algorithm of one group."""
 
     run: int
@@ -54,7 +54,7 @@ class Line:
     cells: list[Cell]
 
 
-def headline(groups: Sequence[Group]) -> list[Line]:
+def headline(groups: Sequence[SeedGroup]) -> list[HeadlineRow]:
     """Return one line a group and algorithm that has got somewhere."""
     lines = []
     for run, group in enumerate(groups):
@@ -63,7 +63,7 @@ def headline(groups: Sequence[Group]) -> list[Line]:
             if found:
                 cells = _cells(found, row.central)
                 rounds = min(one.rounds for one in found)
-                lines.append(Line(run, row.name, row.title, row.central, len(found), rounds, cells))
+                lines.append(HeadlineRow(run, row.name, row.title, row.central, len(found), rounds, cells))
     for k, column in enumerate(COLUMNS):
         _mark([line for line in lines if line.cells[k].value is not None], k, column.high)
     return lines
@@ -99,7 +99,7 @@ def _figure(values: list[float]) -> str:
     return f"{text} ± {stdev(values):,.{decimals}f}" if len(values) > 1 else text
 
 
-def _mark(lines: list[Line], k: int, high: bool) -> None:
+def _mark(lines: list[HeadlineRow], k: int, high: bool) -> None:
     """Mark the best of those that trained on vehicles for as many rounds as any; what looks equal is equal."""
     values = [line.cells[k].value or 0.0 for line in lines]
     for line, value in zip(lines, values, strict=True):

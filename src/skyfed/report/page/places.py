@@ -12,11 +12,11 @@ from skyfed.errors import BadInputError
 from skyfed.files import storage_errors
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import seed_folders
-from skyfed.runs.store import Table
+from skyfed.runs.tables import Table
 
 
 @dataclass(frozen=True)
-class Group:
+class SeedGroup:
     """Runs that differ in the seed only; most often one."""
 
     name: str
@@ -59,7 +59,7 @@ class Group:
         return lines
 
 
-def find_groups(places: Sequence[Path]) -> list[Group]:
+def find_groups(places: Sequence[Path]) -> list[SeedGroup]:
     """Return the runs at these places, each once: a run, a folder of seeds, or a folder of runs (a sweep's)."""
     found: dict[Path, list[Path]] = {}
     for place in places:
@@ -79,7 +79,7 @@ def find_groups(places: Sequence[Path]) -> list[Group]:
         raise BadInputError("no folder given; allowed: a run's folder, one of seeds, a sweep's")
     names = _short_names(list(found))
     return [
-        Group(name, place, runs, [RunFolder.config_of(run) for run in runs])
+        SeedGroup(name, place, runs, [RunFolder.config_of(run) for run in runs])
         for name, (place, runs) in zip(names, found.items(), strict=True)
     ]
 

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skyfed.report.bound import SHADES, diagnoses
-from skyfed.report.courses import Curve, mean_lines, read_curves, shares
-from skyfed.report.page.places import Group
+from skyfed.report.learning_curves import RowCurves, mean_lines, read_curves, shares
+from skyfed.report.page.places import SeedGroup
 from skyfed.report.style import looks as row_looks
-from skyfed.runs.store import Table
+from skyfed.runs.tables import Table
 from skyfed.theory.bound import FORMS, TERMS, Form
 
 _AXES = ("rounds", "megabytes", "modelled_seconds", "measured_seconds")
@@ -32,7 +32,7 @@ def plain(values: Any, digits: int = 5) -> Any:
     return int(number) if number is not None and number.is_integer() else number
 
 
-def looks(groups: Sequence[Group]) -> Json:
+def looks(groups: Sequence[SeedGroup]) -> Json:
     """Return name, colour, stroke and marker of every algorithm, as in the figures."""
     found = {}
     rows = {row.name: row for group in groups for row in group.config.rows}
@@ -49,7 +49,7 @@ def looks(groups: Sequence[Group]) -> Json:
     return found
 
 
-def courses(groups: Sequence[Group]) -> tuple[list[Json], list[Json]]:
+def courses(groups: Sequence[SeedGroup]) -> tuple[list[Json], list[Json]]:
     """Return the lines of accuracy, and the distributions of payloads, of every group and algorithm."""
     lines, payloads = [], []
     for run, group in enumerate(groups):
@@ -65,7 +65,7 @@ def courses(groups: Sequence[Group]) -> tuple[list[Json], list[Json]]:
     return lines, payloads
 
 
-def class_accuracy(groups: Sequence[Group]) -> list[Json]:
+def class_accuracy(groups: Sequence[SeedGroup]) -> list[Json]:
     """Return accuracy class by class on the whole test set over the rounds, the mean over seeds."""
     found = []
     for run, group in enumerate(groups):
@@ -80,7 +80,7 @@ def class_accuracy(groups: Sequence[Group]) -> list[Json]:
     return found
 
 
-def bounds(groups: Sequence[Group]) -> list[Json]:
+def bounds(groups: Sequence[SeedGroup]) -> list[Json]:
     """Return Theorem 1's terms in every measured round, of the first seed of each group that recorded them."""
     found = []
     for run, group in enumerate(groups):
@@ -115,7 +115,7 @@ def term_colours() -> dict[str, str]:
     return dict(SHADES)
 
 
-def _accuracy(curves: list[Curve]) -> list[Json]:
+def _accuracy(curves: list[RowCurves]) -> list[Json]:
     by_axis = {axis: {line.row.name: line for line in mean_lines(curves, axis)} for axis in _AXES}
     whole = {line.row.name: line for line in mean_lines(curves, "rounds", "accuracy_full")}
     found = []

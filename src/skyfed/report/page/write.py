@@ -17,9 +17,9 @@ from skyfed.config import changed
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
 from skyfed.report.page.headline import COLUMNS, headline
-from skyfed.report.page.places import Group, find_groups
+from skyfed.report.page.map import skies
+from skyfed.report.page.places import SeedGroup, find_groups
 from skyfed.report.page.series import Json, bounds, class_accuracy, courses, looks, term_colours
-from skyfed.report.page.sky import skies
 from skyfed.report.style import COLOURS
 
 _PURPLE = "#6F4E9C"  # for black, which dark paper does not show
@@ -43,7 +43,7 @@ def write_page(places: Sequence[Path], target: Path) -> Path:
     return target
 
 
-def render(groups: Sequence[Group]) -> str:
+def render(groups: Sequence[SeedGroup]) -> str:
     """Return the page's text."""
     lines, payloads = courses(groups)
     data: Json = {
@@ -98,7 +98,7 @@ def _hash(script: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _facts(group: Group) -> list[str]:
+def _facts(group: SeedGroup) -> list[str]:
     config = group.config
     seeds = [each.seed for each in group.configs]
     return [
@@ -114,7 +114,7 @@ def _facts(group: Group) -> list[str]:
     ]  # fmt: skip
 
 
-def _energy(groups: Sequence[Group]) -> str:
+def _energy(groups: Sequence[SeedGroup]) -> str:
     """Say what the joules are of, by the models that the runs go by."""
     models = {group.config.cost.model for group in groups}
     if len(models) > 1:
@@ -122,7 +122,7 @@ def _energy(groups: Sequence[Group]) -> str:
     return "training alone (cost model law)" if "law" in models else "training, flying and sending"
 
 
-def _differences(groups: Sequence[Group]) -> dict[str, list[str]]:
+def _differences(groups: Sequence[SeedGroup]) -> dict[str, list[str]]:
     """Return the settings that differ between groups, the seed and what changes no result aside."""
     found = changed([group.config for group in groups])
     return {key: [_shown(value) for value in values] for key, values in found.items() if key not in ("seed", "workers")}
@@ -133,7 +133,7 @@ def _shown(value: Any) -> str:
     return text if len(text) < 200 else text[:197] + "…"
 
 
-def _origin(group: Group) -> Json:
+def _origin(group: SeedGroup) -> Json:
     told = group.manifest
     command = told.get("command")
     packages = told.get("packages")

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from skyfed.learning import minimal
+from skyfed.learning import winograd
 from skyfed.learning.flat import FlatModel
 from skyfed.learning.infer import forward_of, operators_work
-from skyfed.learning.minimal import SCHEMES, Minimal, fits
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings
+from skyfed.learning.winograd import SCHEMES, WinogradConv, fits
 
 
 def noise(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -26,16 +26,16 @@ def pixels(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(("ins", "outs", "pictures"), [(3, 5, 1), (4, 4, 7), (32, 33, 2)])
 def test_a_scheme_gives_what_a_convolution_gives(side, ins, outs, pictures):
     x, weight, bias = noise(pictures, ins, side, side), noise(outs, ins, 3, 3, seed=1), noise(outs, seed=2)
-    found = Minimal(weight, bias, side, {})(pixels(x))
+    found = WinogradConv(weight, bias, side, {})(pixels(x))
     torch.testing.assert_close(found, pixels(functional.conv2d(x, weight, bias, padding=1)), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("side", SCHEMES)
 def test_adding_cutting_off_and_a_few_pictures_at_a_time(side, monkeypatch):
     x, weight, bias = noise(11, 6, side, side), noise(6, 6, 3, 3, seed=1), noise(6, seed=2)
-    monkeypatch.setattr(minimal, "_TOGETHER", 4 * 4 * 36 * 4 * 6)  # a picture or a few: 11 are no multiple
-    scratch: minimal.Scratch = {}
-    layer = Minimal(weight, bias, side, scratch)
+    monkeypatch.setattr(winograd, "_TOGETHER", 4 * 4 * 36 * 4 * 6)  # a picture or a few: 11 are no multiple
+    scratch: winograd.Scratch = {}
+    layer = WinogradConv(weight, bias, side, scratch)
     want = pixels((functional.conv2d(x, weight, bias, padding=1) + x).relu())
     for _ in range(2):  # with memory that was used before, too
         torch.testing.assert_close(layer(pixels(x), True, pixels(x)), want, rtol=1e-10, atol=1e-10)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skyfed.records import Floats
+from skyfed.types import Floats
 
 LEAST = 32  # channels from which on it is worth it
 _TAPS = 3
@@ -66,7 +66,7 @@ def fits(weight: Tensor, side: int) -> bool:
     return min(weight.shape[:2]) >= LEAST and 4 * products * weight[..., 0, 0].numel() <= _WEIGHTS
 
 
-class Minimal:
+class WinogradConv:
     """A 3x3 convolution with padding 1 and stride 1 on a square map of a known side, with a bias."""
 
     def __init__(self, weight: Tensor, bias: Tensor, side: int, scratch: Scratch) -> None:

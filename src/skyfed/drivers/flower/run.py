@@ -15,14 +15,14 @@ from flwr.serverapp import Grid
 
 from skyfed.config import Config
 from skyfed.drivers.execute import Watcher
-from skyfed.drivers.flower.kits import LISTED, make_kits, read_number, read_station
+from skyfed.drivers.flower.credentials import LISTED, make_credentials, read_number, read_station
 from skyfed.drivers.flower.server_app import KIT, make_app, run_rounds
 from skyfed.drivers.flower.station import LostError, Station, end, free_port, open_station
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.files import write_whole
-from skyfed.flight.fleet import load_fleet_plan
+from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Row
+from skyfed.runs.tables import Row
 from skyfed.workers import PARENT
 
 LOG = "station.log"
@@ -73,7 +73,7 @@ def for_fleet(config: Config) -> tuple[Config, str]:
     return config.model_copy(update={"algorithms": rest}), line if central else ""
 
 
-def hold(folder: RunFolder, watcher: Watcher, idle: Callable[[], None] = lambda: None) -> list[str]:
+def run_station(folder: RunFolder, watcher: Watcher, idle: Callable[[], None] = lambda: None) -> list[str]:
     """Run what is not yet done; a SuperLink that dies is started again. Returns a line for each that diverged.
 
     idle: is called now and then while a round has no upload yet, and may raise.
@@ -117,7 +117,7 @@ def rehearsal(folder: RunFolder, vehicles: int) -> Iterator[Callable[[], None]]:
         raise BadInputError(f"--out {folder.path}: a station's folder, whose keys vehicles have; allowed: a new folder")
     with tempfile.TemporaryDirectory(prefix="skyfed-fleet-") as name:
         places = [Path(name) / f"vehicle-{u}" for u in range(vehicles)]
-        make_kits(kit, places, f"127.0.0.1:{free_port()}", rehearsal=True)
+        make_credentials(kit, places, f"127.0.0.1:{free_port()}", rehearsal=True)
         crafts: list[subprocess.Popen[bytes]] = []
 
         def check() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from skyfed.errors import BadInputError
-from skyfed.runs.sweep import Job, SweepFile, Variant, jobs_of, read_file
+from skyfed.runs.sweep_file import SweepFile, SweepJob, Variant, jobs_of, read_file
 
 Value = bool | int | float | str
 Goal = Literal["accuracy", "accuracy_full", "mean_accuracy", "forgetting", "uplink_bytes", "joules"]
@@ -78,7 +78,7 @@ class Search:
     table: SearchTable
     algorithm: str
 
-    def jobs(self, values: dict[str, Value], name: str) -> list[Job]:
+    def jobs(self, values: dict[str, Value], name: str) -> list[SweepJob]:
         """Return the runs of a trial, one a seed; raises BadInputError for values that do not go together."""
         lines = [f"{key}={json.dumps(value)}" for key, value in values.items()]
         return jobs_of(self.path, self.file, Variant(name=name, set=lines))

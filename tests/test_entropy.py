@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from skyfed.wire import DecodeError
-from skyfed.wire.reader import Reader, number
-from skyfed.wire.symbols import (
+from skyfed.wire.entropy import (
     pack_numbers,
     pack_places,
     pack_symbols,
@@ -17,6 +16,7 @@ from skyfed.wire.symbols import (
     unpack_places,
     unpack_symbols,
 )
+from skyfed.wire.reader import Reader, number
 
 # symbols, numbers and places
 

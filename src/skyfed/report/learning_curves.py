@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from skyfed.algorithms import Row
-from skyfed.records import Floats, Ints
-from skyfed.runs.store import Row as TableRow
-from skyfed.runs.store import Table
+from skyfed.runs.tables import Row as TableRow
+from skyfed.runs.tables import Table
+from skyfed.types import Floats, Ints
 
 
 @dataclass(frozen=True)
-class Run:
+class SeedCurve:
     """One seed's course at the rounds after which its model was tested, all (n,).
 
     accuracy, accuracy_full  0..1, on the test set so far and on the whole one
@@ -33,20 +33,20 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Curve:
+class RowCurves:
     """One row: its runs, one per seed, and the bits of every upload of all of them.
 
     paper_bits  by the paper's formula (modelled)    wire_bits  measured; an upload that was never sent is in neither
     """
 
     row: Row
-    runs: tuple[Run, ...]
+    runs: tuple[SeedCurve, ...]
     paper_bits: Floats
     wire_bits: Floats
 
 
 @dataclass(frozen=True)
-class Line:
+class MeanCurve:
     """A curve over some axis, x, mean, low, high all (n,): means over the seeds, least and best accuracy, per cent."""
 
     row: Row
@@ -57,7 +57,7 @@ class Line:
     high: Floats
 
 
-def read_curves(folders: list[Path], rows: list[Row]) -> list[Curve]:
+def read_curves(folders: list[Path], rows: list[Row]) -> list[RowCurves]:
     """Read the tables of runs that differ in the seed only, finished or not; what has no rounds is left out."""
     curves = []
     for row in rows:
@@ -70,11 +70,11 @@ def read_curves(folders: list[Path], rows: list[Row]) -> list[Curve]:
                 sent += [(up.get("paper_bits", np.nan), 8 * up["wire_bytes"]) for up in uplink if up["wire_bytes"]]
         if runs:
             formula, measured = np.array(sent, np.float64).reshape(-1, 2).T
-            curves.append(Curve(row, tuple(runs), formula[np.isfinite(formula)], measured))
+            curves.append(RowCurves(row, tuple(runs), formula[np.isfinite(formula)], measured))
     return curves
 
 
-def mean_lines(curves: list[Curve], axis: str, measure: str = "accuracy") -> list[Line]:
+def mean_lines(curves: list[RowCurves], axis: str, measure: str = "accuracy") -> list[MeanCurve]:
     """Average every curve over its seeds, at the rounds that all of them have tested; without such, it is left out.
 
     axis     "rounds", "megabytes", "modelled_seconds" or "measured_seconds"
@@ -87,7 +87,7 @@ def mean_lines(curves: list[Curve], axis: str, measure: str = "accuracy") -> lis
             at = [np.isin(run.rounds, shared) for run in runs]
             x = np.stack([getattr(run, axis)[here] for run, here in zip(runs, at, strict=True)])
             y = 100 * np.stack([getattr(run, measure)[here] for run, here in zip(runs, at, strict=True)])
-            lines.append(Line(curve.row, len(runs), x.mean(0), y.mean(0), y.min(0), y.max(0)))
+            lines.append(MeanCurve(curve.row, len(runs), x.mean(0), y.mean(0), y.min(0), y.max(0)))
     return lines
 
 
@@ -98,7 +98,7 @@ def shares(sizes: Floats, most: int = 1000) -> tuple[Floats, Floats]:
     return np.sort(sizes)[np.maximum(rank - 1, 0)], np.arange(steps + 1) / steps
 
 
-def course(rows: list[TableRow], uplink: list[TableRow]) -> Run:
+def course(rows: list[TableRow], uplink: list[TableRow]) -> SeedCurve:
     """Put one seed's rounds and uploads together."""
     by_round: dict[int, list[TableRow]] = defaultdict(list)
     for row in uplink:
@@ -112,7 +112,7 @@ def course(rows: list[TableRow], uplink: list[TableRow]) -> Run:
         each = [of_a_round([upload[key] for upload in by_round[row["round"]]] or [0.0]) for row in rows]
         return np.asarray(np.cumsum(each)[tested], np.float64)
 
-    return Run(
+    return SeedCurve(
         rounds=np.array([rows[k]["round"] for k in tested], np.int64),
         accuracy=told("accuracy"),
         accuracy_full=told("accuracy_full"),

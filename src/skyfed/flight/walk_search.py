@@ -10,7 +10,7 @@ import numpy as np
 
 from skyfed.flight.problem import Problem
 from skyfed.flight.travel import STATES, Network
-from skyfed.records import Bools, Floats, Ints
+from skyfed.types import Bools, Floats, Ints
 
 Walk = list[tuple[int, int]]  # (round, point of the network), in time order
 

@@ -9,7 +9,7 @@ import constriction
 import numpy as np
 from numpy.typing import NDArray
 
-from skyfed.records import Ints
+from skyfed.types import Ints
 from skyfed.wire.reader import DecodeError, Reader, number
 
 Symbols = NDArray[np.uint8]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skyfed.errors import BadInputError
-from skyfed.records import IDLE, Floats, Ints
+from skyfed.types import IDLE, Floats, Ints
 
 _EACH = (  # what a fleet's plan has of each vehicle
     "positions", "association", "centres", "radii", "true_centres", "true_radii", "psi", "imax", "objective", "bound",

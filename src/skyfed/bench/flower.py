@@ -13,7 +13,7 @@ from pathlib import Path
 from skyfed.bench.row import Row
 from skyfed.drivers.flower.looks import cpu_seconds, find_link, measure_looks, resident
 from skyfed.errors import SkyfedError
-from skyfed.runs.store import Table
+from skyfed.runs.tables import Table
 
 _FLOWER = 3.0  # seconds that Flower's SuperNode sleeps between two looks for messages
 

@@ -1,7 +1,7 @@
 """Flights for a measurement that is not about flights."""
 
 from skyfed.config import Config
-from skyfed.flight.fleet import FleetPlan
+from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import RunFolder
 from skyfed.world.mission import prepare_mission

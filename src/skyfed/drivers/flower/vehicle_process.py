@@ -16,7 +16,7 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from skyfed.drivers.flower.kits import VehicleKit, own_key
+from skyfed.drivers.flower.credentials import VehicleCredentials, own_key
 from skyfed.drivers.flower.station import QUIET, end, free_port
 from skyfed.errors import BadInputError
 from skyfed.files import write_whole
@@ -25,7 +25,7 @@ from skyfed.runs.folder import RunFolder, locked
 _AGAIN = 2.0  # seconds before a SuperNode that ended is started again
 
 
-def fly(kit: VehicleKit, say: Callable[[str], None]) -> None:
+def fly(kit: VehicleCredentials, say: Callable[[str], None]) -> None:
     """Load everything, then train whenever the station asks, until a signal comes."""
     place, config = kit.place.resolve(), RunFolder.config_of(kit.place)
     if not 0 <= kit.vehicle < config.vehicles:
@@ -34,7 +34,7 @@ def fly(kit: VehicleKit, say: Callable[[str], None]) -> None:
         _fly(kit, place, config.fleet.poll, say)
 
 
-def _fly(kit: VehicleKit, place: Path, poll: float, say: Callable[[str], None]) -> None:
+def _fly(kit: VehicleCredentials, place: Path, poll: float, say: Callable[[str], None]) -> None:
     from skyfed.drivers.flower.client_app import board
     from skyfed.drivers.flower.tasks import serve_vehicle
 
@@ -59,7 +59,7 @@ def _fly(kit: VehicleKit, place: Path, poll: float, say: Callable[[str], None]) 
         time.sleep(_AGAIN)
 
 
-def connect(kit: VehicleKit) -> FleetHttpClient:
+def connect(kit: VehicleCredentials) -> FleetHttpClient:
     """Return a connection to the station that signs as the vehicle's SuperNode does."""
     key = own_key(kit)
     signing = [
@@ -78,7 +78,7 @@ def _note(path: Path, node: int) -> None:
         write_whole(path, str(node).encode())
 
 
-def _sign_off(kit: VehicleKit, known: Path) -> None:
+def _sign_off(kit: VehicleCredentials, known: Path) -> None:
     """Tell the station that a SuperNode that was killed has gone, or it keeps the new one out for a minute."""
     if not known.is_file() or not known.read_text().isdigit():
         return
@@ -86,7 +86,7 @@ def _sign_off(kit: VehicleKit, known: Path) -> None:
         link.DeactivateNode(DeactivateNodeRequest(node_id=int(known.read_text())))
 
 
-def _start(kit: VehicleKit, place: Path, poll: float, secret: bytes, port: int) -> subprocess.Popen[bytes]:
+def _start(kit: VehicleCredentials, place: Path, poll: float, secret: bytes, port: int) -> subprocess.Popen[bytes]:
     home = place / "flower"
     file = home / "runtime.secret"
     file.unlink(missing_ok=True)

@@ -58,7 +58,7 @@ class SweepFile(BaseModel):
 
 
 @dataclass(frozen=True)
-class Job:
+class SweepJob:
     """One run of a sweep: which variant, which seed, its config, and where it goes below the sweep's folder."""
 
     variant: str
@@ -90,7 +90,7 @@ def read_file(path: Path) -> SweepFile:
     return found
 
 
-def read_sweep(path: Path) -> list[Job]:
+def read_sweep(path: Path) -> list[SweepJob]:
     """Read a sweep's file and check every run's config; bad input shows here, before anything is run."""
     found = read_file(path)
     try:
@@ -140,7 +140,7 @@ def _toml(value: Any) -> str:
     return json.dumps(value, default=str)  # words and numbers look the same in both
 
 
-def jobs_of(path: Path, found: SweepFile, variant: Variant) -> list[Job]:
+def jobs_of(path: Path, found: SweepFile, variant: Variant) -> list[SweepJob]:
     """Return the runs of a variant, one a seed."""
     base = variant.base or found.base
     if base.endswith(".toml"):
@@ -148,11 +148,11 @@ def jobs_of(path: Path, found: SweepFile, variant: Variant) -> list[Job]:
     jobs = []
     for seed in parse_seeds(variant.seeds or found.seeds):
         config = load_config(base, [*found.set, *variant.set, f"seed={seed}"])
-        jobs.append(Job(variant.name, seed, config, Path(variant.name) / f"seed-{seed}"))
+        jobs.append(SweepJob(variant.name, seed, config, Path(variant.name) / f"seed-{seed}"))
     return jobs
 
 
-def settle(place: Path, jobs: list[Job]) -> None:
+def settle(place: Path, jobs: list[SweepJob]) -> None:
     """Refuse a folder that holds anything but this sweep."""
     with storage_errors(place):
         if place.exists() and not place.is_dir():

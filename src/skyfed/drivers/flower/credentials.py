@@ -26,7 +26,7 @@ _SLACK = timedelta(days=1)  # for machines whose clocks are behind
 
 
 @dataclass(frozen=True)
-class StationKit:
+class StationCredentials:
     """What a station has besides its run's folder; that of a rehearsal has vehicles on its own machine only."""
 
     place: Path
@@ -41,7 +41,7 @@ class StationKit:
 
 
 @dataclass(frozen=True)
-class VehicleKit:
+class VehicleCredentials:
     """What a vehicle has besides config.toml and plan.npz."""
 
     place: Path
@@ -64,7 +64,7 @@ def _is_host(host: str) -> bool:
     return len(host) < 254 and all(re.fullmatch(_LABEL, one) for one in labels) and not labels[-1].isdigit()
 
 
-def make_kits(station: Path, vehicles: list[Path], address: str, rehearsal: bool = False) -> None:
+def make_credentials(station: Path, vehicles: list[Path], address: str, rehearsal: bool = False) -> None:
     """Write certificates and keys for a station and its vehicles; the authority's own key is not kept."""
     host, _ = split_address(address)
     authority_key, authority = _authority()
@@ -85,17 +85,17 @@ def make_kits(station: Path, vehicles: list[Path], address: str, rehearsal: bool
         _write_secret(place / "vehicle.key", _private(own, serialization.PrivateFormat.OpenSSH))
         write_whole(place / "vehicle.json", json.dumps({"vehicle": u, "station": address}).encode())
         public[u] = _public(own)
-    write_vehicles(StationKit(station, address, public, rehearsal))
+    write_vehicles(StationCredentials(station, address, public, rehearsal))
 
 
-def write_vehicles(kit: StationKit) -> None:
+def write_vehicles(kit: StationCredentials) -> None:
     """Write the list of keys that a station knows."""
     public = {str(u): kit.vehicles[u] for u in sorted(kit.vehicles)}
     tree = {"address": kit.address, "rehearsal": kit.rehearsal, "vehicles": public}
     write_whole(kit.place / LISTED, json.dumps(tree, indent=2).encode())
 
 
-def read_station(place: Path) -> StationKit:
+def read_station(place: Path) -> StationCredentials:
     """Read a station's kit."""
     file = place / LISTED
     tree = _json(file, "a station's folder: skyfed fleet keys makes one")
@@ -103,7 +103,7 @@ def read_station(place: Path) -> StationKit:
         if not (place / name).is_file():
             raise BadInputError(f"{place}: not a station's folder (no {name})")
     try:
-        kit = StationKit(place, str(tree["address"]), read_keys(tree), bool(tree.get("rehearsal", False)))
+        kit = StationCredentials(place, str(tree["address"]), read_keys(tree), bool(tree.get("rehearsal", False)))
     except (KeyError, ValueError, AttributeError, TypeError):
         raise BadInputError(f"{file}: damaged") from None
     split_address(kit.address, f"{file}: address")
@@ -123,7 +123,7 @@ def read_number(place: Path) -> int:
     return _named(place).vehicle
 
 
-def read_vehicle(place: Path) -> VehicleKit:
+def read_vehicle(place: Path) -> VehicleCredentials:
     """Read a vehicle's kit."""
     kit = _named(place)
     for name in ("config.toml", "plan.npz", "ca.pem", "vehicle.key"):
@@ -133,18 +133,18 @@ def read_vehicle(place: Path) -> VehicleKit:
     return kit
 
 
-def _named(place: Path) -> VehicleKit:
+def _named(place: Path) -> VehicleCredentials:
     file = place / "vehicle.json"
     tree = _json(file, "a vehicle's folder: skyfed fleet keys makes one")
     try:
-        kit = VehicleKit(place, int(tree["vehicle"]), str(tree["station"]))
+        kit = VehicleCredentials(place, int(tree["vehicle"]), str(tree["station"]))
     except (KeyError, ValueError, TypeError):
         raise BadInputError(f"{file}: damaged") from None
     split_address(kit.station, f"{file}: station")
     return kit
 
 
-def own_key(kit: VehicleKit) -> ec.EllipticCurvePrivateKey:
+def own_key(kit: VehicleCredentials) -> ec.EllipticCurvePrivateKey:
     """Return the key that a vehicle signs with."""
     file = kit.place / "vehicle.key"
     try:

@@ -13,11 +13,11 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 from skyfed.algorithms import KNOWN, Row
-from skyfed.flight.fleet import FleetPlan, age_of_information
+from skyfed.flight.fleet_plan import FleetPlan, age_of_information
 from skyfed.report.terminal import in_ci
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.store import Table as Stored
-from skyfed.runs.sweep import Job
+from skyfed.runs.sweep_file import SweepJob
+from skyfed.runs.tables import Table as Stored
 from skyfed.world.mission import Mission
 
 _WIDTH = 140  # where the output is not a terminal
@@ -250,7 +250,7 @@ def _per(points: float | None, cost: float) -> str:
     return "-" if points is None or cost <= 0 else f"{points / cost:.3g}"
 
 
-def sweep_rows(jobs: list[Job], place: Path) -> list[dict[str, Any]]:
+def sweep_rows(jobs: list[SweepJob], place: Path) -> list[dict[str, Any]]:
     """Return one row a run and algorithm that has got somewhere."""
     rows = []
     for job in jobs:

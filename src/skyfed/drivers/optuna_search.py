@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from skyfed.drivers.sweep import run_jobs
+from skyfed.drivers.sweep_jobs import run_jobs
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.files import write_whole
 from skyfed.rng import stream
 from skyfed.runs.folder import locked
 from skyfed.runs.listing import look
-from skyfed.runs.search import Range, Search, SearchTable, Value
-from skyfed.runs.sweep import Job
+from skyfed.runs.search_space import Range, Search, SearchTable, Value
+from skyfed.runs.sweep_file import SweepJob
 from skyfed.runs.trials import Trial, Trials
 
-Score = Callable[[Job], float | None]
+Score = Callable[[SweepJob], float | None]
 
 
 def require_optuna() -> None:

@@ -13,7 +13,7 @@ from skyfed.errors import SkyfedError
 
 if TYPE_CHECKING:
     from skyfed.config import Config
-    from skyfed.flight.fleet import FleetPlan
+    from skyfed.flight.fleet_plan import FleetPlan
     from skyfed.runs.folder import RunFolder
     from skyfed.tasks import Task
     from skyfed.world.mission import Mission
@@ -24,7 +24,7 @@ def plan_flights(folder: "RunFolder", config: "Config", mission: "Mission", plai
     finished: set[int] = set()
     try:
         from skyfed.flight.planner import fell_back
-        from skyfed.report.tables import print_flights
+        from skyfed.report.terminal_tables import print_flights
 
         for line in folder.complaints:
             print(line, file=sys.stderr)
@@ -66,7 +66,7 @@ def end_with(failures: list[str]) -> None:
 def train_seeds(place: Path, task: "Task", plain: bool) -> None:
     """Train every seed below a folder, one after the other, then draw them together."""
     from skyfed.report.draw import draw_training, write_report
-    from skyfed.report.tables import print_seeds
+    from skyfed.report.terminal_tables import print_seeds
     from skyfed.runs.folder import RunFolder
     from skyfed.runs.seeds import seed_folders
 
@@ -113,7 +113,7 @@ def train_run(
 
 def show_run(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:
     """Tabulate and draw a run that has ended."""
-    from skyfed.report.tables import print_resources, print_summary
+    from skyfed.report.terminal_tables import print_resources, print_summary
 
     print_summary(folder.path, config.rows, f"Run {folder.path}")
     print_resources(folder.path, config.rows, f"What it cost: model {config.cost.model!r}, all vehicles together")

@@ -10,24 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skyfed.config import Config
-from skyfed.flight.fleet import FleetPlan, age_of_information, load_fleet_plan
-from skyfed.records import Floats
-from skyfed.report.page.places import Group
+from skyfed.flight.fleet_plan import FleetPlan, age_of_information, load_fleet_plan
+from skyfed.report.page.places import SeedGroup
 from skyfed.report.page.series import Json, plain
-from skyfed.runs.store import Row, Table
+from skyfed.runs.tables import Row, Table
+from skyfed.types import Floats
 from skyfed.world import footprint_side, initial_counts, new_counts
 
 _MOST_VEHICLES = 50  # on one map
 _BUDGET = 600_000  # values of psi in one page, so that it stays a few megabytes
 
 
-def skies(groups: Sequence[Group]) -> list[Json]:
+def skies(groups: Sequence[SeedGroup]) -> list[Json]:
     """Return the flights of every group's first seed that is planned; equal ones once, with all their names."""
     found = _distinct(groups, _BUDGET)
     return found if len(found) < 2 else _distinct(groups, _BUDGET // len(found))
 
 
-def _distinct(groups: Sequence[Group], budget: int) -> list[Json]:
+def _distinct(groups: Sequence[SeedGroup], budget: int) -> list[Json]:
     found: dict[str, Json] = {}
     for run, group in enumerate(groups):
         planned = [k for k, folder in enumerate(group.folders) if (folder / "plan.npz").is_file()]
@@ -38,7 +38,7 @@ def _distinct(groups: Sequence[Group], budget: int) -> list[Json]:
     return list(found.values())
 
 
-def _sky(group: Group, k: int, budget: int) -> Json:
+def _sky(group: SeedGroup, k: int, budget: int) -> Json:
     fleet, config = load_fleet_plan(group.folders[k] / "plan.npz"), group.configs[k]
     step = -(-fleet.classes * fleet.rounds // budget)
     shown = int(np.clip(budget * step // (fleet.classes * fleet.rounds), 1, min(fleet.vehicles, _MOST_VEHICLES)))
@@ -78,7 +78,7 @@ def pack(values: NDArray[Any], kind: str) -> str:
     return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()
 
 
-def _held(group: Group, k: int, fleet: FleetPlan, shown: int) -> tuple[Floats, str]:
+def _held(group: SeedGroup, k: int, fleet: FleetPlan, shown: int) -> tuple[Floats, str]:
     """Return how many training samples vehicles held in every round (U, T): recorded, or else by Eqs. 6 and 7."""
     held = np.full((shown, fleet.rounds), np.nan)
     for name in group.configs[k].labels:

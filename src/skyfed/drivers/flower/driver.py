@@ -14,8 +14,8 @@ from skyfed.drivers.flower.messages import NO_BASE, Order, ReplyError, ask, read
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.jobs import Job, Jobs, Missing, Reply, Upload
 from skyfed.onboard import Onboard, report_of
-from skyfed.records import Arrays
 from skyfed.runs.columns import named
+from skyfed.types import Arrays
 from skyfed.wire import DecodeError, Expected, decode_parts, encode_content
 
 _POLL = 0.2  # seconds between two looks for replies; a look costs the SuperLink some milliseconds
@@ -234,11 +234,11 @@ class FlowerDriver:
         if upload.samples > len(self._onboard.task.train):
             raise ReplyError(f"reports {upload.samples} samples, of {len(self._onboard.task.train)} that there are")
         if upload.data:  # else its training diverged, which the round will say
-            common, rate = (
-                self._onboard.common_of(job.label, job.sent),
+            reference, rate = (
+                self._onboard.reference_of(job.label, job.sent),
                 algorithm.settings.train.eta_local_at(job.round),
             )
-            decode_parts(upload.data, algorithm.parts(), Expected(job.round, u, common, rate))
+            decode_parts(upload.data, algorithm.parts(), Expected(job.round, u, reference, rate))
         if remark:
             self._say(f"{job.label} round {job.round}: vehicle {u}: {remark}")
         return upload

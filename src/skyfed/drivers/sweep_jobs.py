@@ -9,21 +9,21 @@ from pathlib import Path
 
 from skyfed.files import storage_errors, write_whole
 from skyfed.runs.folder import locked
-from skyfed.runs.store import is_done
-from skyfed.runs.sweep import Job
+from skyfed.runs.sweep_file import SweepJob
+from skyfed.runs.tables import is_done
 from skyfed.workers import PARENT
 
 _PAUSE = 0.2  # seconds between two looks at the processes
-Done = Callable[[Job], None]
+Done = Callable[[SweepJob], None]
 
 
-def run_sweep(jobs: list[Job], place: Path, parallel: int, cores: int, done: Done) -> list[str]:
+def run_sweep(jobs: list[SweepJob], place: Path, parallel: int, cores: int, done: Done) -> list[str]:
     """Run the jobs of a sweep in its folder, which nobody else may use; returns one line for each run that failed."""
     with locked(place):
         return run_jobs(jobs, place, parallel, cores, done)
 
 
-def run_jobs(jobs: list[Job], place: Path, parallel: int, cores: int, done: Done) -> list[str]:
+def run_jobs(jobs: list[SweepJob], place: Path, parallel: int, cores: int, done: Done) -> list[str]:
     """Run what is not finished; returns one line for each run that failed. A signal stops all after their round."""
     waiting = []
     for job in jobs:
@@ -34,7 +34,7 @@ def run_jobs(jobs: list[Job], place: Path, parallel: int, cores: int, done: Done
     logs = place / "logs"
     with storage_errors(logs):
         logs.mkdir(parents=True, exist_ok=True)
-    running: dict[subprocess.Popen[bytes], Job] = {}
+    running: dict[subprocess.Popen[bytes], SweepJob] = {}
     failures = []
     try:
         while waiting or running:
@@ -56,12 +56,12 @@ def run_jobs(jobs: list[Job], place: Path, parallel: int, cores: int, done: Done
     return failures
 
 
-def finished(job: Job, place: Path) -> bool:
+def finished(job: SweepJob, place: Path) -> bool:
     """Tell whether a job's algorithms have all been trained to the end."""
     return all(is_done(place / job.place / name) for name in job.config.labels)
 
 
-def _start(job: Job, place: Path, logs: Path, workers: int) -> subprocess.Popen[bytes]:
+def _start(job: SweepJob, place: Path, logs: Path, workers: int) -> subprocess.Popen[bytes]:
     config = logs / _name(job, "toml")
     write_whole(config, job.config.model_copy(update={"workers": workers}).to_toml().encode())
     command = [sys.executable, "-m", "skyfed", "run", str(config), "--out", str(place / job.place), "--plain"]
@@ -73,7 +73,7 @@ def _start(job: Job, place: Path, logs: Path, workers: int) -> subprocess.Popen[
         )
 
 
-def _name(job: Job, kind: str) -> str:
+def _name(job: SweepJob, kind: str) -> str:
     return f"{job.variant} seed-{job.seed}.{kind}"
 
 

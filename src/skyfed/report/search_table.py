@@ -5,17 +5,17 @@ from pathlib import Path
 
 from rich.table import Table
 
-from skyfed.report.tables import show, spread, summarise
-from skyfed.runs.search import Search
-from skyfed.runs.store import is_done
-from skyfed.runs.sweep import Job
+from skyfed.report.terminal_tables import show, spread, summarise
+from skyfed.runs.search_space import Search
+from skyfed.runs.sweep_file import SweepJob
+from skyfed.runs.tables import is_done
 from skyfed.runs.trials import Trials
 
 _SHOWN = 20
 _UNITS = {"uplink_bytes": ("MB", 1e-6), "joules": ("kJ", 1e-3)}  # the others are shares
 
 
-def goal_of(search: Search, place: Path, job: Job) -> float | None:
+def goal_of(search: Search, place: Path, job: SweepJob) -> float | None:
     """Return the goal of a finished run; None of any other."""
     folder = place / job.place
     if not is_done(folder / search.algorithm):

@@ -7,7 +7,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from skyfed.records import Bools, Ints, Singles
+from skyfed.types import Bools, Ints, Singles
 
 _CHUNK = 1 << 17  # entries handled at a time, to stay in cache
 
@@ -30,7 +30,7 @@ class Channels:
 
 
 @dataclass(frozen=True)
-class Common:
+class Reference:
     """The received model, and how its entries lie.
 
     weights  (size,) w^t                         buffers   (b,) its running means and variances
@@ -77,6 +77,6 @@ class Expected:
 
     round: int
     vehicle: int
-    common: Common
+    reference: Reference
     rate: float | None = None
     longest: float = float("inf")

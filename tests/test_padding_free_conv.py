@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from skyfed.learning import taps
+from skyfed.learning import padding_free_conv
 from skyfed.learning.flat import FlatModel
 from skyfed.learning.local import descend
 from skyfed.learning.models import build_model
+from skyfed.learning.padding_free_conv import TapConv2d, TapPlan, plan_taps, use_taps
 from skyfed.learning.settings import ModelSettings
 from skyfed.learning.shapes import conv_inputs, dense_multiplications, multiplications
-from skyfed.learning.taps import TapConv2d, TapPlan, plan_taps, use_taps
 from skyfed.tasks.task import cross_entropy
 
 WIDE = torch.float64
@@ -25,8 +25,8 @@ WIDE = torch.float64
 @pytest.fixture
 def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Taps for every convolution that they can do, not only where it is worth it."""
-    monkeypatch.setattr(taps, "_CHANNELS", 1)
-    monkeypatch.setattr(taps, "_WORTH", 1.0)
+    monkeypatch.setattr(padding_free_conv, "_CHANNELS", 1)
+    monkeypatch.setattr(padding_free_conv, "_WORTH", 1.0)
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
