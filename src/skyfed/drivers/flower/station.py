@@ -13,6 +13,8 @@ from pathlib import Path
 import httpx
 from flwr.app.user_config import UserConfig
 from flwr.cli.build import build_fab_from_files
+from flwr.common.constant import Status, SubStatus
+from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto, user_config_to_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
     ListRunsRequest,
@@ -22,8 +24,6 @@ from flwr.proto.control_pb2 import (
     UnregisterNodeRequest,
 )
 from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
-from flwr.reference.constant import Status, SubStatus
-from flwr.reference.serde import context_from_proto, fab_to_proto, run_from_proto, user_config_to_proto
 from flwr.serverapp import ServerApp
 from flwr.supercore.constant import NodeStatus, TaskType
 from flwr.supercore.control import ControlHttpClient
