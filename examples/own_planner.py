@@ -5,8 +5,8 @@ Compare it with the exact one, from this folder:
     skyfed plan smoke --set flight.method=own_planner:patrol --out patrol
     skyfed plan smoke --out exact
 
-A planner is a function from a problem to a plan. The door verifies every plan against C1-C6; one that does not hold, or
-a planner that fails, is replaced by `greedy`, and the table's note says why.
+A planner is a function from a problem to a plan. skyfed verifies every plan against C1-C6. If a planner fails for some
+vehicles, these get `greedy` flights, with a warning; if it fails for all, the command ends with exit code 1.
 """
 
 import time

@@ -3,8 +3,9 @@
     skyfed run smoke --out mine
     python read_results.py mine
 
-rounds.parquet has a row a round, uplink.parquet one an upload. Anything that reads Parquet will do
-(pandas, polars, DuckDB, R); pyarrow is here already.
+rounds.parquet has one row per round, uplink.parquet one row per upload. Anything that reads Parquet will do
+(pandas, polars, DuckDB, R); pyarrow is installed with skyfed. Columns such as `delta` belong to the algorithm that
+fills them: an algorithm of your own may not have them.
 """
 
 import sys
@@ -24,12 +25,11 @@ def main(run: Path) -> None:
     for table in sorted(run.glob("*/uplink.parquet")):
         uplink = pq.read_table(table).to_pydict()
         if not uplink["round"]:
-            continue  # the genie sends nothing
+            continue  # the central baseline sends nothing
         count = len(uplink["round"])
         middle = sorted(uplink["wire_bytes"])[count // 2] / 1e3
-        paper = sum(uplink["paper_bits"]) / 8e3 / count
-        share, pruned = (sum(uplink[key]) / count for key in ("quantised", "delta"))
-        print(f"{table.parent.name:<12}{count:>8}{share:>11.0%}{middle:>12.1f}{paper:>11.1f}{pruned:>8.0%}")
+        share, paper, pruned = (sum(uplink.get(key, [0])) / count for key in ("quantised", "paper_bits", "delta"))
+        print(f"{table.parent.name:<12}{count:>8}{share:>11.0%}{middle:>12.1f}{paper / 8e3:>11.1f}{pruned:>8.0%}")
         rounds = pq.read_table(table.with_name("rounds.parquet")).to_pylist()
         sent, points = 0.0, []
         for row in rounds:

@@ -596,3 +596,9 @@ def test_an_algorithm_of_ones_own_is_tried_before_anything_is_planned(tmp_path: 
     (tmp_path / "mine.py").write_text("MINE = 3\n")
     with pytest.raises(BadInputError, match="allowed: a class made from"):
         load_fitting(load("field.classes=10", f'algorithms=["{tmp_path}/mine.py:MINE"]'))
+
+
+def test_settings_of_version_0_1_are_read_by_their_new_name():
+    assert load_config("smoke", ["train.genie_steps=7"]).train.central_steps == 7
+    with pytest.raises(BadInputError, match=r"train\.central_steps = 0"):
+        load_config({"train": {"genie_steps": 0}})

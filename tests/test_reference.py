@@ -340,7 +340,7 @@ def test_the_reference_round_of_2ceoafl_sends_both_kinds():
 @pytest.mark.parametrize(("steps", "count"), [("vehicle", 3 * 2), ("fleet", 3 * 3 * 2), ("4", 4)])
 def test_the_genie_equals_the_reference(model, steps, count):
     eta = 0.001  # at 0.1 eighteen steps of batch norm over eight single values turn an ulp into a hundredth
-    case = make_case(model, f"train.genie_steps={steps}", "train.batches_per_round=2", f"train.eta={eta}")
+    case = make_case(model, f"train.central_steps={steps}", "train.batches_per_round=2", f"train.eta={eta}")
     config = case.config
     samples = np.concatenate([case.samples(u, ROUND) for u in range(config.vehicles)])
     module = copy.deepcopy(case.module)

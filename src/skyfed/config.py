@@ -32,6 +32,7 @@ from skyfed.wire.quantise import QuantiseSettings
 from skyfed.world import CostSettings, SensingSettings, SensorSettings, WorldSettings
 
 _LARGEST = 3e38  # of a single-precision number
+_RENAMED = {("train", "genie_steps"): "central_steps"}  # settings of version 0.1, which are still read
 
 
 class Config(BaseModel):
@@ -182,6 +183,11 @@ def load_config(
 
 def config_from_tree(tree: dict[str, Any]) -> Config:
     """Check a tree of plain values; raises BadInputError naming the first offending key."""
+    for (table, old), new in _RENAMED.items():
+        inner = tree.get(table)
+        if isinstance(inner, dict) and old in inner:
+            tree = {**tree, table: {**inner, new: inner[old]}}
+            del tree[table][old]
     try:
         return Config.model_validate_json(
             json.dumps(tree, default=str, ensure_ascii=False).encode("utf-8"), strict=True

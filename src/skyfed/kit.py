@@ -141,7 +141,8 @@ class Kit:
         model = engine.training()
         model.load(received["weights"], received["buffers"])
         eta = settings.train.eta_at(self.round)
-        self.loss = descend(model, self.batches(count, "genie batches"), eta, engine.task.loss)
+        batches = self.batches(count, "genie batches")  # the stream's name of version 0.1: results follow from it
+        self.loss = descend(model, batches, eta, engine.task.loss)
         return Model(model.live(), model.moved())
 
     def losses(self, received: Arrays, most: int = 0) -> float:

@@ -3,54 +3,22 @@
 import time
 from typing import Any
 
-import numpy as np
-import torch
-
-from skyfed.algorithms import find_class
-from skyfed.algorithms.base import Algorithm, Fleet
-from skyfed.algorithms.central import Central
+from skyfed.algorithms.base import Algorithm
 from skyfed.arrays import same_arrays
-from skyfed.config import Config
-from skyfed.errors import BadInputError, own_code
+from skyfed.errors import own_code
 from skyfed.faults import outgoing, spoil
 from skyfed.jobs import Job, Reply, Upload
 from skyfed.kit import Kit, NotFiniteError
-from skyfed.learning.engine import Engine, seeded
-from skyfed.tasks import Task
+from skyfed.learning.engine import seeded
+from skyfed.rows import Rows
 from skyfed.theory.measure import probe_vehicle
 from skyfed.types import Model, Update
-from skyfed.wire import MODEL, Reference, check_sizes, encode_parts, read_header
-from skyfed.world import Effort, Spending, Where, samples_of, spend_at
-from skyfed.world.cost import round_flops
+from skyfed.wire import encode_parts, read_header
+from skyfed.world import Effort, Spending, Where, round_flops, samples_of, spend_at
 
 
-class Onboard:
-    """A process's engine with the algorithms of all rows; use `do`."""
-
-    def __init__(self, config: Config, task: Task, dtype: torch.dtype = torch.float32) -> None:
-        """Build the model and the rows; bad settings show here."""
-        if config.field.classes != len(task.places):
-            raise BadInputError(
-                f"field.classes = {config.field.classes}, but the data has {len(task.places)} places; "
-                "allowed: the same number"
-            )
-        self.config, self.task = config, task
-        self.engine = Engine(task, config.model, config.seed, config.device, dtype)
-        fleet = Fleet(config.vehicles, config.rounds, config.seed, self.engine)
-        self.algorithms: dict[str, Algorithm] = {}
-        for row in config.rows:
-            settings = config.settings_of(row)
-            self.engine.pruner(settings.prune)
-            self.algorithms[row.name] = algorithm = find_class(row)(settings, fleet)
-            own_title = vars(type(algorithm)).get("title", "")  # a class made from another has its own name
-            config.show(row.name, own_title, algorithm.central)
-            where, sizes = f"algorithms, row {row.name!r}", algorithm.parts()
-            try:
-                check_sizes(sizes)
-            except ValueError as error:
-                raise BadInputError(f"{where}: {error}") from None
-            if settings.theory.every and not algorithm.central and MODEL not in sizes.values():
-                raise BadInputError(f"{where}: theory.every needs an upload over the model's weights; allowed here: 0")
+class Onboard(Rows):
+    """Does jobs in this process."""
 
     def do(self, job: Job) -> Reply:
         """Do one job."""
@@ -99,7 +67,7 @@ class Onboard:
         return Reply(report_of(upload), data, memory=None if same_arrays(memory, job.memory) else memory)
 
     def _encode(self, algorithm: Algorithm, parts: Any, job: Job) -> tuple[bytes, int]:
-        sizes, reference = algorithm.parts(), self.reference(job)
+        sizes, reference = algorithm.parts(), self.reference_of(job.label, job.sent)
         vehicle = job.vehicle or 0
 
         def encode(first: Update | None = None) -> bytes:
@@ -115,20 +83,9 @@ class Onboard:
         buffer_bytes = read_header(data).buffers_bytes if len(sizes) == 1 else 4 * len(update.buffers)
         return spoil(self.config.faults, self.config.seed, update, data, encode), buffer_bytes
 
-    def reference(self, job: Job) -> Reference:
-        """Return what both sides know of what was sent down."""
-        return self.reference_of(job.label, job.sent)
-
-    def reference_of(self, label: str, sent: dict[str, Any]) -> Reference:
-        """Return what both sides know of what was sent down to a row's vehicles."""
-        nothing = np.empty(0, np.float32)
-        model = Model(sent.get("weights", nothing), sent.get("buffers", nothing))
-        return self.engine.reference(model, self.algorithms[label].settings.prune)
-
     def _central(self, job: Job) -> Reply:
         """Train centrally on the union of all data."""
         algorithm, kit = self.algorithms[job.label], self.kit(job)
-        assert isinstance(algorithm, Central)
         with seeded(self.config.seed, job.round, None):
             state = algorithm.train(kit, job.sent)
         return Reply({"loss": kit.loss}, arrays=state)

@@ -81,10 +81,23 @@ def step(algorithm: Algorithm, state: Arrays, messages: Iterator[Message], t: in
     if first is None:
         return state
     with own_code(f"{algorithm.title or type(algorithm).__name__}: step, round {t}"):
-        after = algorithm.step(state, chain([first], messages), t)
+        after = algorithm.step(state, Once(chain([first], messages)), t)
     for _ in messages:
         pass  # a step need not look at every upload, but every upload is recorded
     return after
+
+
+class Once:
+    """Uploads that can be read once: each is decoded when its turn comes, and not kept."""
+
+    def __init__(self, messages: Iterator[Message]) -> None:
+        self._messages, self._read = messages, False
+
+    def __iter__(self) -> Iterator[Message]:
+        if self._read:
+            raise ValueError("`messages` can be read only once; to read it twice, write messages = list(messages)")
+        self._read = True
+        return self._messages
 
 
 def refuse_useless(station: Station, report: Report) -> None:

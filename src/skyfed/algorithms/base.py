@@ -68,6 +68,10 @@ class Algorithm:
         """Return the vectors of a vehicle's upload and its new memory. Runs on board."""
         raise TypeError(f"{type(self).__name__} has no method `local`")
 
+    def train(self, kit: "Kit", state: Arrays) -> Arrays:
+        """Return the state after a round of training on all data; only where `central` is set."""
+        raise TypeError(f"{type(self).__name__} has no method `train`")
+
     def answer(self, state: Arrays, messages: list[Message], t: int, exchange: int) -> tuple[Arrays, dict[int, Arrays]]:
         """Return the state and what each vehicle is sent next within the round; only where `exchanges` is above 1."""
         raise TypeError(f"{type(self).__name__} has no method `answer`")

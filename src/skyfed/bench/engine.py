@@ -211,7 +211,7 @@ def _overhead(fleet: Prepared, pairs: int, progress: Progress) -> Row:
         accumulated(model.start[places], model.live()[places], 0.1)
 
     def pack() -> None:
-        encode(kit.quantise(trained), onboard.reference(job))
+        encode(kit.quantise(trained), onboard.reference_of(job.label, job.sent))
 
     def whole() -> None:
         onboard.do(fleet.job(state, 0))

@@ -48,8 +48,9 @@ class TrainSettings(BaseModel):
     eta_local: float = Field(0.1, gt=0, allow_inf_nan=False, description="local learning rate (Eq. 10)")
     eta_local_drop: float = Field(0.9, gt=0, le=1, description="factor on eta_local ...")
     eta_local_drop_every: int = Field(50, ge=1, description="... every so many rounds")
-    genie_steps: Literal["fleet", "vehicle"] | Annotated[int, Field(ge=1)] = Field(
-        "fleet", description="the genie's mini-batches a round: fleet, vehicle, or a number"
+    central_steps: Literal["fleet", "vehicle"] | Annotated[int, Field(ge=1)] = Field(
+        "fleet",
+        description="mini-batches per round of the central baseline: those of the fleet, of one vehicle, or a number",
     )
 
     def eta_at(self, t: int) -> float:
@@ -63,7 +64,7 @@ class TrainSettings(BaseModel):
     def central_batches(self, vehicles: int) -> int:
         """Mini-batches of the central baseline per round: what the fleet takes, what one vehicle takes, or a number."""
         one = self.kappa * self.batches_per_round
-        return {"fleet": vehicles * one, "vehicle": one}.get(str(self.genie_steps)) or int(self.genie_steps)
+        return {"fleet": vehicles * one, "vehicle": one}.get(str(self.central_steps)) or int(self.central_steps)
 
 
 Ratio = Annotated[float, Field(ge=0, lt=1)]

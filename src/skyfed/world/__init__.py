@@ -2,7 +2,7 @@
 
 from skyfed.world.arrivals import SensingSettings, initial_counts, new_counts
 from skyfed.world.camera import SensorSettings, footprint_side
-from skyfed.world.cost import CostSettings, Spending
+from skyfed.world.cost import CostSettings, Spending, round_flops
 from skyfed.world.world import Effort, View, Where, World, WorldSettings, data_of, samples_of, spend_at
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "footprint_side",
     "initial_counts",
     "new_counts",
+    "round_flops",
     "samples_of",
     "spend_at",
 ]
