@@ -1,13 +1,13 @@
 """What is learnt: pictures, or a task of one's own."""
 
 from collections.abc import Callable
-from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.files import from_home
 from skyfed.imports import check_path, import_path
+from skyfed.settings import Positive, Settings
 from skyfed.tasks import cifar10, folder, synthetic
 from skyfed.tasks.cache import Pictures, data_folder, load_pictures
 from skyfed.tasks.task import Samples, Task, check_task
@@ -15,10 +15,8 @@ from skyfed.tasks.task import Samples, Task, check_task
 Progress = Callable[[str, int, int], None]
 
 
-class DataSettings(BaseModel):
+class DataSettings(Settings):
     """Which data, where it lies, and how it is spread over the vehicles."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(
         "cifar10",
@@ -27,7 +25,7 @@ class DataSettings(BaseModel):
     )
     dir: str | None = Field(None, description="where data lies; else SKYFED_DATA, else the user's cache folder")
     size: int = Field(32, ge=8, le=512, description="side of a picture in pixels, for folder:")
-    dirichlet: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+    dirichlet: Positive | None = Field(
         None,
         description="label skew: each place's samples are shared out over the vehicles by a Dirichlet draw with this "
         "parameter; small is uneven; none shares them out evenly",

@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from skyfed.settings import Settings
 from skyfed.types import Ints, Levels, Singles
 from skyfed.wire.buckets import ROUNDING, SMALLEST, TENSOR, bucket_norms, spread
 from skyfed.wire.eden import Eden
@@ -16,10 +17,8 @@ from skyfed.wire.eden import Eden
 Scheme = Literal["qsgd", "dither", "eden"]
 
 
-class QuantiseSettings(BaseModel):
+class QuantiseSettings(Settings):
     """How uploads are quantised."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     scheme: Scheme = Field(
         "qsgd", description="the quantiser: qsgd (the paper's), dither (subtractive), eden (rotation)"

@@ -7,47 +7,32 @@ from dataclasses import dataclass
 from math import atan2, degrees, exp, hypot, isfinite, log2, log10, pi, sqrt
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from skyfed.errors import BadInputError
 from skyfed.learning.settings import TrainSettings
+from skyfed.settings import Finite, NotNegative, Positive, Settings
 
 _LIGHT = 299_792_458.0  # metres a second
 
 
-class CpuSettings(BaseModel):
+class CpuSettings(Settings):
     """The vehicle's processor: cycles = FLOPs x cycles_per_flop, seconds = cycles / f, joules = C cycles f^2."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    frequency: float = Field(1.5e9, gt=0, allow_inf_nan=False, description="f, Hz (a small single-board computer)")
-    cycles_per_flop: float = Field(
-        0.25, gt=0, allow_inf_nan=False, description="cycles of one floating-point operation (four a cycle)"
-    )
-    capacitance: float = Field(
-        1e-28,
-        gt=0,
-        allow_inf_nan=False,
-        description="C, switched capacitance, J s^2 (usual in edge computing)",
-    )
+    frequency: Positive = Field(1.5e9, description="f, Hz (a small single-board computer)")
+    cycles_per_flop: Positive = Field(0.25, description="cycles of one floating-point operation (four a cycle)")
+    capacitance: Positive = Field(1e-28, description="C, switched capacitance, J s^2 (usual in edge computing)")
 
 
-class FlightCostSettings(BaseModel):
+class FlightCostSettings(Settings):
     """Propulsion of a rotary-wing vehicle: Zeng, Xu and Zhang, IEEE Trans. Wireless Commun. 18(4), 2019, Eq. 12."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    speed: float = Field(10.0, gt=0, allow_inf_nan=False, description="cruising speed, m/s")
-    blade_power: float = Field(79.86, ge=0, allow_inf_nan=False, description="P0, blade profile power in hover, W")
-    induced_power: float = Field(88.63, ge=0, allow_inf_nan=False, description="Pi, induced power in hover, W")
-    tip_speed: float = Field(120.0, gt=0, allow_inf_nan=False, description="tip speed of the blades, m/s")
-    induced_velocity: float = Field(4.03, gt=0, allow_inf_nan=False, description="v0, mean induced velocity, m/s")
-    drag: float = Field(
-        0.0092,
-        ge=0,
-        allow_inf_nan=False,
-        description="d0 rho s A / 2, parasite drag, kg/m (0.6, 1.225, 0.05, 0.503)",
-    )
+    speed: Positive = Field(10.0, description="cruising speed, m/s")
+    blade_power: NotNegative = Field(79.86, description="P0, blade profile power in hover, W")
+    induced_power: NotNegative = Field(88.63, description="Pi, induced power in hover, W")
+    tip_speed: Positive = Field(120.0, description="tip speed of the blades, m/s")
+    induced_velocity: Positive = Field(4.03, description="v0, mean induced velocity, m/s")
+    drag: NotNegative = Field(0.0092, description="d0 rho s A / 2, parasite drag, kg/m (0.6, 1.225, 0.05, 0.503)")
 
     def power(self, speed: float) -> float:
         """Watts at this speed, m/s; hovering is speed 0."""
@@ -57,22 +42,20 @@ class FlightCostSettings(BaseModel):
         return blades + induced + self.drag * speed**3
 
 
-class RadioSettings(BaseModel):
+class RadioSettings(Settings):
     """Air-to-ground link: Al-Hourani, Kandeepan and Lardner, IEEE Wireless Commun. Lett. 3(6), 2014 (suburban)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    bandwidth: float = Field(1e6, gt=0, allow_inf_nan=False, description="Hz that one vehicle has for itself")
-    power: float = Field(0.1, gt=0, allow_inf_nan=False, description="transmit power, W (20 dBm)")
-    circuit_power: float = Field(0.1, ge=0, allow_inf_nan=False, description="power of the radio besides, W")
+    bandwidth: Positive = Field(1e6, description="Hz that one vehicle has for itself")
+    power: Positive = Field(0.1, description="transmit power, W (20 dBm)")
+    circuit_power: NotNegative = Field(0.1, description="power of the radio besides, W")
     efficiency: float = Field(0.35, gt=0, le=1, description="of the power amplifier")
-    carrier: float = Field(2.4e9, gt=0, allow_inf_nan=False, description="carrier frequency, Hz")
-    noise: float = Field(-174.0, allow_inf_nan=False, description="noise density, dBm/Hz (room temperature)")
-    noise_figure: float = Field(6.0, allow_inf_nan=False, description="of the station's receiver, dB")
-    los_a: float = Field(4.88, ge=0, allow_inf_nan=False, description="a of the probability of a line of sight")
-    los_b: float = Field(0.43, ge=0, allow_inf_nan=False, description="b of the probability of a line of sight")
-    loss_los: float = Field(0.1, ge=0, allow_inf_nan=False, description="loss beyond free space if there is one, dB")
-    loss_blocked: float = Field(21.0, ge=0, allow_inf_nan=False, description="the same if there is none, dB")
+    carrier: Positive = Field(2.4e9, description="carrier frequency, Hz")
+    noise: Finite = Field(-174.0, description="noise density, dBm/Hz (room temperature)")
+    noise_figure: Finite = Field(6.0, description="of the station's receiver, dB")
+    los_a: NotNegative = Field(4.88, description="a of the probability of a line of sight")
+    los_b: NotNegative = Field(0.43, description="b of the probability of a line of sight")
+    loss_los: NotNegative = Field(0.1, description="loss beyond free space if there is one, dB")
+    loss_blocked: NotNegative = Field(21.0, description="the same if there is none, dB")
 
     def rate(self, ground: float, altitude: float) -> float:
         """Bits a second from this ground distance and altitude, metres (Shannon, mean path loss)."""
@@ -91,29 +74,22 @@ class RadioSettings(BaseModel):
         return self.power / self.efficiency + self.circuit_power
 
 
-class CostSettings(BaseModel):
+class CostSettings(Settings):
     """What a vehicle's round costs (modelled)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Literal["law", "device"] = Field(
         "device", description="law: the paper's abstract units for training alone; device: flying, computing, sending"
     )
-    t_train: float = Field(1.0, gt=0, allow_inf_nan=False, description="law: t_tr, seconds of one dense local round")
-    e_train: float = Field(1.0, gt=0, allow_inf_nan=False, description="law: e_tr, joules of one dense local round")
+    t_train: Positive = Field(1.0, description="law: t_tr, seconds of one dense local round")
+    e_train: Positive = Field(1.0, description="law: e_tr, joules of one dense local round")
     cpu: CpuSettings = CpuSettings()
     flight: FlightCostSettings = FlightCostSettings()
     radio: RadioSettings = RadioSettings()
-    deadline: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="device: seconds from the start of a round to the end of an upload"
+    deadline: Positive | None = Field(
+        None, description="device: seconds from the start of a round to the end of an upload"
     )
     late: Literal["wait", "drop"] = Field("wait", description="what the station does with uploads after the deadline")
-    battery: float = Field(
-        4.68e5,
-        gt=0,
-        allow_inf_nan=False,
-        description="device: joules a vehicle starts with (130 Wh)",
-    )
+    battery: Positive = Field(4.68e5, description="device: joules a vehicle starts with (130 Wh)")
 
     @model_validator(mode="after")
     def _finite(self) -> "CostSettings":

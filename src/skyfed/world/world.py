@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from skyfed.columns import Column
 from skyfed.errors import BadInputError
@@ -12,6 +12,7 @@ from skyfed.faults import FaultSettings, present
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.flight.flights import Flights, Offline
 from skyfed.imports import check_path
+from skyfed.settings import Settings
 from skyfed.tasks import Samples, Task
 from skyfed.types import Arrays, Bools, Floats, Ints
 from skyfed.world.arrivals import SensingSettings
@@ -43,10 +44,8 @@ VEHICLE_COLUMNS = (
 )
 
 
-class WorldSettings(BaseModel):
+class WorldSettings(Settings):
     """Which world a run takes place in."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     use: str = Field(
         "simulated",
