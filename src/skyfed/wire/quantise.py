@@ -3,7 +3,6 @@
 Each turns the entries of d into small whole numbers (levels) and one norm per bucket, and back without bias.
 """
 
-import math
 from typing import Annotated, Literal, Protocol
 
 import numpy as np
@@ -174,17 +173,6 @@ _CONTEXTS = np.concatenate(
 def quantiser(settings: QuantiseSettings) -> Quantiser:
     """Return the quantiser of a sender."""
     return Eden(settings.variance) if settings.scheme == "eden" else QUANTISERS[settings.scheme]
-
-
-def paper_bits(size: int, delta: float, s: int, raw: bool) -> float:
-    """Bits of an upload by the paper's printed formula, mask included, at the drawn ratio delta (payload bits).
-
-    raw        p (1 - delta) (1 + 32) + p
-    quantised  p (1 - delta) (1 + ceil(log2 s)) + 32 + p
-    """
-    if raw:
-        return size * (1 - delta) * 33 + size
-    return size * (1 - delta) * (1 + math.ceil(math.log2(s))) + 32 + size
 
 
 class _Coins:
