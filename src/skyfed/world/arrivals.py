@@ -38,8 +38,8 @@ def new_counts(positions: Floats, psi: Floats, centres: Floats, radii: Floats, n
     far = np.hypot(*(positions[None] - centres[:, None]).transpose(2, 0, 1))  # (C, T)
     over = far <= radii[:, None] + RIM
     part = np.where(over, n_max * psi * np.exp(-far / decay_length), 0.0)
-    total = np.ceil(part.sum(axis=0) * (1 - _ROUNDING))
     whole = part.sum(axis=0)
+    total = np.ceil(whole * (1 - _ROUNDING))
     exact = total * np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
     counts = np.floor(exact * (1 + _ROUNDING))
     for t in np.flatnonzero(total > counts.sum(axis=0)):
