@@ -13,7 +13,7 @@ from skyfed.errors import BadInputError
 from skyfed.learning.settings import TrainSettings
 from skyfed.settings import Finite, NotNegative, Positive, Settings
 
-_LIGHT = 299_792_458.0  # metres a second
+_LIGHT = 299_792_458.0  # metres per second
 
 
 class CpuSettings(Settings):
@@ -58,7 +58,7 @@ class RadioSettings(Settings):
     loss_blocked: NotNegative = Field(21.0, description="the same if there is none, dB")
 
     def rate(self, ground: float, altitude: float) -> float:
-        """Bits a second from this ground distance and altitude, metres (Shannon, mean path loss)."""
+        """Bits per second from this ground distance and altitude, metres (Shannon, mean path loss)."""
         angle = degrees(atan2(altitude, ground))
         clear = 1 / (1 + self.los_a * exp(-self.los_b * (angle - self.los_a)))
         far = max(1.0, hypot(ground, altitude))
@@ -95,8 +95,9 @@ class CostSettings(Settings):
     def _finite(self) -> "CostSettings":
         """A round far away and one near by must have a time and an energy."""
         try:
-            some = [spend(self, 5.0, 1e9, 10**6, 1e3, ground, 100.0) for ground in (0.0, 1e4)]
-            good = all(isfinite(one.seconds) and isfinite(one.joules) for one in some)
+            places = [Where(1e3, ground, 100.0) for ground in (0.0, 1e4)]
+            costs = [spend_at(self, where, Effort(5.0, 1e9, 10**6)) for where in places]
+            good = all(isfinite(spent.seconds) and isfinite(spent.joules) for spent in costs)
         except (ArithmeticError, ValueError):
             good = False
         if not good:
@@ -105,12 +106,34 @@ class CostSettings(Settings):
 
 
 @dataclass(frozen=True)
+class Where:
+    """Where a vehicle is in a round, metres: flown to get there, ground distance to the station, height."""
+
+    flown: float
+    ground: float
+    altitude: float
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a vehicle did in a round: dense local rounds that its work amounts to, FLOPs of one, bytes that it sent."""
+
+    rounds: float
+    flops: float
+    sent: int
+
+    def after(self, before: "Effort | None") -> "Effort":
+        """Return this work together with what the vehicle did before in the same round."""
+        return self if before is None else Effort(before.rounds + self.rounds, self.flops, before.sent + self.sent)
+
+
+@dataclass(frozen=True)
 class Spending:
     """One vehicle's seconds and joules in one round, modelled.
 
     fly    flying to the round's place; its joules include hovering while training and sending
     train  the dense and the masked steps, by the paper's law of pruning
-    send   the upload, from measured bytes; rate in bits a second, 0 where no radio is modelled
+    send   the upload, from measured bytes; rate in bits per second, 0 where no radio is modelled
     """
 
     fly_seconds: float = 0.0
@@ -140,22 +163,20 @@ def round_flops(train: TrainSettings, multiplications: float, held: int) -> floa
     return 6.0 * multiplications * min(train.batch_size, held) * train.batches_per_round
 
 
-def spend(
-    settings: CostSettings, rounds: float, flops: float, message: int, flown: float, ground: float, altitude: float
-) -> Spending:
-    """Return what a round costs: so many dense local rounds of so many FLOPs, a message of so many bytes."""
-    if settings.model == "law":
-        return Spending(train_seconds=rounds * settings.t_train, train_joules=rounds * settings.e_train)
-    cpu, flight, radio = settings.cpu, settings.flight, settings.radio
-    cycles = rounds * flops * cpu.cycles_per_flop
-    fly, train = flown / flight.speed, cycles / cpu.frequency
-    rate = radio.rate(ground, altitude)
+def spend_at(cost: CostSettings, where: Where, effort: Effort) -> Spending:
+    """Return what a round at a place costs."""
+    if cost.model == "law":
+        return Spending(train_seconds=effort.rounds * cost.t_train, train_joules=effort.rounds * cost.e_train)
+    cpu, flight, radio = cost.cpu, cost.flight, cost.radio
+    cycles = effort.rounds * effort.flops * cpu.cycles_per_flop
+    fly, train = where.flown / flight.speed, cycles / cpu.frequency
+    rate = radio.rate(where.ground, where.altitude)
     if rate <= 0:
         raise BadInputError(
-            f"cost.radio: not a bit a second gets over {hypot(ground, altitude):.3g} m; allowed: a shorter way "
-            "(field.region, sensor.altitude), a stronger radio, or cost.model = 'law'"
+            f"cost.radio: not a bit a second gets over {hypot(where.ground, where.altitude):.3g} m; allowed: a shorter "
+            "way (field.region, sensor.altitude), a stronger radio, or cost.model = 'law'"
         )
-    send = 8 * message / rate
+    send = 8 * effort.sent / rate
     return Spending(
         fly_seconds=fly,
         train_seconds=train,
@@ -176,7 +197,7 @@ def lateness(settings: CostSettings, spent: Spending) -> float:
 
 def round_end(settings: CostSettings, spent: list[Spending]) -> float:
     """Return when a round ends: with the last upload, or at the deadline where late ones are dropped."""
-    last = max((one.seconds for one in spent), default=0.0)
+    last = max((upload.seconds for upload in spent), default=0.0)
     if settings.deadline is not None and settings.late == "drop" and settings.model == "device":
         return min(last, settings.deadline)
     return last
