@@ -1,7 +1,5 @@
 """What is learnt: pictures, or a task of one's own."""
 
-from collections.abc import Callable
-
 from pydantic import Field, field_validator
 
 from skyfed.errors import BadInputError, SkyfedError
@@ -9,10 +7,8 @@ from skyfed.files import from_home
 from skyfed.imports import check_path, import_path
 from skyfed.settings import Positive, Settings
 from skyfed.tasks import cifar10, folder, synthetic
-from skyfed.tasks.cache import Pictures, data_folder, load_pictures
+from skyfed.tasks.cache import Pictures, Progress, data_folder, load_pictures
 from skyfed.tasks.task import Samples, Task, check_task
-
-Progress = Callable[[str, int, int], None]
 
 
 class DataSettings(Settings):
@@ -53,11 +49,10 @@ def load_task(settings: DataSettings, progress: Progress = lambda *_: None) -> T
             reason = " ".join(str(error).split())
             raise BadInputError(f"data.name = {settings.name!r}: {type(error).__name__}: {reason}") from error
         return check_task(task, settings.name)
-    return load_own_pictures(settings, progress).task()
+    return _load_pictures(settings, progress).task()
 
 
-def load_own_pictures(settings: DataSettings, progress: Progress = lambda *_: None) -> Pictures:
-    """Return the pictures that the settings name."""
+def _load_pictures(settings: DataSettings, progress: Progress) -> Pictures:
     if settings.name == "synthetic":
         return synthetic.generate()
     where = data_folder(settings.dir)
