@@ -1,4 +1,4 @@
-"""Where data is: one Gaussian mixture a vehicle, one component a class (Eq. 1)."""
+"""Where data is: one Gaussian mixture per vehicle, one component per class (Eq. 1)."""
 
 from dataclasses import dataclass
 
