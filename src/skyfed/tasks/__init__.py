@@ -6,7 +6,7 @@ from skyfed.errors import BadInputError, SkyfedError
 from skyfed.files import from_home
 from skyfed.imports import check_path, import_path
 from skyfed.settings import Positive, Settings
-from skyfed.tasks import cifar10, folder, synthetic
+from skyfed.tasks import folder, synthetic
 from skyfed.tasks.cache import Pictures, Progress, data_folder, load_pictures
 from skyfed.tasks.task import Samples, Task, check_task
 
@@ -59,7 +59,10 @@ def _load_pictures(settings: DataSettings, progress: Progress) -> Pictures:
     if settings.name == "cifar10":
         path = where / "cifar10.safetensors"
         if not path.exists():
-            raise cifar10.missing(where)
+            raise BadInputError(
+                f'data.name = "cifar10": not in {where}; fetch it with `skyfed data get cifar10`, point SKYFED_DATA at '
+                "it, or use --set data.name=synthetic"
+            )
         return load_pictures(path)
     return folder.load_folder(from_home(settings.name.removeprefix("folder:")), settings.size, where, progress)
 

@@ -72,8 +72,8 @@ def save_pictures(path: Path, pictures: Pictures) -> None:
         raise StorageError(f"{path}: {error}") from None
 
 
-def load_pictures(path: Path, check: bool = True) -> Pictures:
-    """Read a cache file; its content must have the hash it was written with (`check=False` where it was just read)."""
+def load_pictures(path: Path) -> Pictures:
+    """Read a cache file; its content must have the hash it was written with."""
     again = "remove it and fetch it again"
     try:
         with safe_open(path, "numpy") as file:
@@ -88,6 +88,6 @@ def load_pictures(path: Path, check: bool = True) -> Pictures:
             raise BadInputError(f"{path}: {part} pictures and labels do not fit together; {again}")
         if images.shape[1] != 3 or (len(labels) and int(labels.max()) >= pictures.classes):
             raise BadInputError(f"{path}: {part} pictures or labels are out of range; {again}")
-    if check and pictures.content_hash() != metadata.get("sha256"):
+    if pictures.content_hash() != metadata.get("sha256"):
         raise BadInputError(f"{path}: damaged (its content hash differs); {again}")
     return pictures

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from skyfed.errors import BadInputError, SkyfedError, StorageError
+from skyfed.errors import SkyfedError, StorageError
 from skyfed.tasks.cache import Bytes, Pictures, Progress, save_pictures
 
 ARCHIVE = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
@@ -143,11 +143,3 @@ def _pictures(train: Bytes, train_labels: Bytes, test: Bytes, test_labels: Bytes
         raise ValueError(f"{len(train)} and {len(test)} pictures; expected 50000 and 10000")
     shape = (-1, 3, 32, 32)
     return Pictures(train.reshape(shape), np.array(train_labels), test.reshape(shape), np.array(test_labels), NAMES)
-
-
-def missing(folder: Path) -> BadInputError:
-    """Return the error for a cache that is not there."""
-    return BadInputError(
-        f'data.name = "cifar10": not in {folder}; fetch it with `skyfed data get cifar10`, point SKYFED_DATA at it, '
-        "or use --set data.name=synthetic"
-    )
