@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from skyfed.errors import BadInputError
-from skyfed.field.fit import fit_moments
+from skyfed.field.mixture import fit_moments
 from skyfed.types import Bools, Floats, Ints
 
 _NUMBERS = {"vehicle", "class", "round", "x", "y", "deviation", "weight", "psi"}
