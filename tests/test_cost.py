@@ -22,13 +22,15 @@ from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Table
 from skyfed.world.cost import (
     CostSettings,
+    Effort,
     FlightCostSettings,
     RadioSettings,
     Spending,
+    Where,
     lateness,
     round_end,
     round_flops,
-    spend,
+    spend_at,
     waiting,
 )
 from skyfed.world.world import JOULES
@@ -85,7 +87,7 @@ def test_nearer_and_higher_is_faster_and_more_spectrum_helps():
 
 
 def test_what_a_round_costs_by_hand():
-    found = spend(DEVICE, 4.5, 2e9, 1_000_000, 300.0, 200.0, 100.0)
+    found = spend_at(DEVICE, Where(300.0, 200.0, 100.0), Effort(4.5, 2e9, 1_000_000))
     cycles = 4.5 * 2e9 * 0.25
     hover, move = DEVICE.flight.power(0.0), DEVICE.flight.power(10.0)
     assert found.fly_seconds == 30
@@ -100,14 +102,15 @@ def test_what_a_round_costs_by_hand():
 
 
 def test_a_faster_clock_saves_time_and_costs_its_square():
-    slow, fast = (spend(CostSettings(cpu={"frequency": f}), 1.0, 1e9, 0, 0.0, 100.0, 100.0) for f in (1e9, 2e9))
+    where, effort = Where(0.0, 100.0, 100.0), Effort(1.0, 1e9, 0)
+    slow, fast = (spend_at(CostSettings(cpu={"frequency": f}), where, effort) for f in (1e9, 2e9))
     assert fast.train_seconds == pytest.approx(slow.train_seconds / 2)
     assert fast.train_joules == pytest.approx(4 * slow.train_joules)
 
 
 def test_the_paper_s_law_knows_training_alone():
     law = CostSettings(model="law", t_train=2.0, e_train=3.0, deadline=1.0, late="drop")
-    found = spend(law, 4.5, 1e9, 10**9, 500.0, 500.0, 100.0)
+    found = spend_at(law, Where(500.0, 500.0, 100.0), Effort(4.5, 1e9, 10**9))
     assert found == Spending(train_seconds=9.0, train_joules=13.5)
     assert lateness(law, found) == 0  # links are error-free and nothing is late
     assert round_end(law, [found]) == 9.0
@@ -277,7 +280,7 @@ def test_a_run_without_anybody_of_weight_is_measured_by_nobody():
 
 def test_a_link_that_carries_nothing_is_named_with_its_length():
     with pytest.raises(BadInputError, match=r"not a bit a second gets over 1e\+20 m"):
-        spend(DEVICE, 1, 1e6, 1000, 10.0, 0.0, 1e20)
+        spend_at(DEVICE, Where(10.0, 0.0, 1e20), Effort(1, 1e6, 1000))
 
 
 @pytest.mark.parametrize("setting", ["train.eta=1e308", "train.eta_local=1e39"])

@@ -443,6 +443,22 @@ def test_exact_zeros_stay_zeros_beside_large_entries(s):
     assert not levels[values == 0].any()
 
 
+def test_no_level_is_beyond_s_on_either_side():
+    """1.3125 times float32(3 / 1.3125) is more than 3: a toss of 0 made level -4 of the largest entry."""
+
+    class Zeros:
+        @property
+        def bit_generator(self) -> "Zeros":
+            return self
+
+        def random_raw(self, count: int) -> np.ndarray:
+            return np.zeros(count, np.uint64)
+
+    values = np.array([-1.3125, 1.3125, 0.5], np.float32)
+    levels, _, _ = QUANTISERS["qsgd"].quantise(values, np.array([0, 3]), 3, "linf", Zeros())
+    assert levels.tolist() == [-3, 3, 1]
+
+
 @every_kind
 def test_buckets_of_zeros_beside_others_are_sent_as_zeros(kind):
     """The first 151 entries are two whole tensors, the first bucket of 100, and two blocks of 64."""

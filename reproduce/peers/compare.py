@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from skyfed.bench.prepared import planned
 from skyfed.bench.row import Row, to_json
-from skyfed.bench.sample_problems import planned
 from skyfed.config import Config, load_config
 from skyfed.drivers.execute import world_of
 from skyfed.learning.batches import Batches

@@ -4,13 +4,13 @@ Preset `paper`'s model on CIFAR-10. Every ratio is the median over pairs taken o
 machine slows both sides.
 """
 
-import os
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -19,25 +19,19 @@ from torch.utils.data import TensorDataset
 
 from skyfed.bench.peers import against_peers
 from skyfed.bench.prepared import Prepared, prepare
-from skyfed.bench.row import Row
+from skyfed.bench.row import Progress, Row, load_average
 from skyfed.bench.student import student_round
-from skyfed.config import load_config
 from skyfed.drivers.pool import PoolDriver
-from skyfed.jobs import Reply
 from skyfed.learning.batches import Batch, Batches
-from skyfed.learning.flat import FlatModel
 from skyfed.learning.infer import forward_of
 from skyfed.learning.local import descend
-from skyfed.learning.models import build_model
 from skyfed.learning.prune import magnitude_mask
 from skyfed.learning.shapes import Conv, all_multiplications, multiplications
-from skyfed.onboard import Onboard
-from skyfed.tasks import Task, load_task
 from skyfed.wire import accumulated, encode
 from skyfed.workers import usable_cores
 
-Progress = Callable[[str], None]
 DELTAS = (0.0, 0.1, 0.3, 0.5, 0.7)
+_JUDGED = (0.3, 0.5, 0.7)  # ratios by which the law's row is judged
 _BASE = ("rounds=4", "flight.method=greedy", 'algorithms=["2ceoafl"]', "train.rho=1", "train.kappa=5")
 
 
@@ -54,14 +48,12 @@ class Law:
 def bench_engine(pairs: int, progress: Progress, flower: str, pfl: str) -> tuple[list[Row], Law]:
     """Measure every row over this many interleaved pairs; `flower` and `pfl` are Pythons that have these peers."""
     progress("loading CIFAR-10 and planning")
-    config = load_config("paper", [*_BASE, "vehicles=4", "prune.delta=0.375", "quantise.raw_probability=0.0"])
-    task = load_task(config.data)
-    fleet = prepare(config, task)
+    fleet = prepare("paper", [*_BASE, "vehicles=4", "prune.delta=0.375", "quantise.raw_probability=0.0"])
     rows = [_against_student(fleet, pairs, progress), _gemm(fleet, pairs, progress)]
     law, channels = _law(fleet, pairs, progress)
     rows += [channels, _overhead(fleet, pairs, progress), _evaluation(fleet, pairs, progress)]
     rows += against_peers(flower, pfl, progress)
-    rows += [_many(task, progress), _help(pairs, progress)]
+    rows += [_many(fleet, progress), _help(pairs, progress)]
     return rows, law
 
 
@@ -77,35 +69,29 @@ def _ratios(pairs: int, one: Callable[[], object], other: Callable[[], object]) 
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Return wall and CPU seconds of this process and of children that have ended."""
+    """Return wall and CPU seconds of this process."""
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def _load() -> str:
-    return " ".join(f"{value:.2f}" for value in os.getloadavg())
-
-
 def _against_student(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     progress("vehicle-rounds against a straightforward PyTorch loop")
-    config, task, cores = fleet.onboard.config, fleet.onboard.task, usable_cores()
-    module = build_model(config.model, task.outputs, task.shape, config.seed)
-    batches = Batches(task)
+    cores, module, state = usable_cores(), fleet.plain_model(), fleet.state()
+    batches = Batches(fleet.onboard.task)
     data = [TensorDataset(*batches.take(fleet.world.schedule.train_set(u, 0))) for u in range(2)]
-    state = fleet.state()
     cpu: list[float] = []
     student_cpu: list[float] = []
 
     def student() -> None:
         torch.set_num_threads(cores)
         begin = time.process_time()
-        for one in data:
-            student_round(module, one, 1, 5, 0.375, 0.1)
+        for pictures in data:
+            student_round(module, pictures, 1, 5, 0.375, 0.1)
         student_cpu.append((time.process_time() - begin) / 2)
         torch.set_num_threads(1)
 
-    with PoolDriver(config, cores) as driver:
+    with PoolDriver(fleet.onboard.config, cores) as driver:
 
         def engine() -> None:
             cpu.extend(reply.words["cpu"] for reply in driver.call([fleet.job(state, u) for u in range(4)]))
@@ -115,14 +101,15 @@ def _against_student(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     also = {
         "worst pair": 2 * min(each), "best pair": 2 * max(each),
         "CPU seconds a vehicle-round, student": median(student_cpu), "CPU seconds a vehicle-round, engine": seconds,
-        "times less CPU": median(student_cpu) / seconds, "pairs": pairs, "load average": _load(),
+        "times less CPU": median(student_cpu) / seconds, "pairs": pairs, "load average": load_average(),
     }  # fmt: skip
     name = "`paper` model, vehicle-rounds per wall-second on 2 cores, against a straightforward PyTorch loop"
     return Row(name, ratio, "times (median)", ">= 3.5x", ">= 6x", ratio >= 3.5, also)
 
 
-def useful_flops(model: FlatModel, pictures: int) -> float:
+def _useful_flops(fleet: Prepared, pictures: int) -> float:
     """Return the FLOPs of a step with real pixels: forward, and twice that backward (once for the first layer)."""
+    model = fleet.onboard.engine.model
     name, shapes = next(iter(model.seen.items()))
     first = model.module.get_submodule(name)
     assert isinstance(first, Conv)
@@ -130,7 +117,7 @@ def useful_flops(model: FlatModel, pictures: int) -> float:
     return (6.0 * every - 2.0 * multiplications(first, shapes[0])) * pictures
 
 
-def _batch(fleet: Prepared, count: int = 1) -> list[Batch]:
+def _batches(fleet: Prepared, count: int) -> list[Batch]:
     batches = Batches(fleet.onboard.task, wide=True)
     return list(batches.draw(fleet.world.schedule.union(0), 64, count, np.random.default_rng(0)))
 
@@ -140,65 +127,60 @@ def _gemm(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     torch.set_num_threads(1)
     side = 2048
     a, b = torch.randn(side, side), torch.randn(side, side)
-    model, loss, steps = fleet.onboard.engine.model, fleet.onboard.task.loss, _batch(fleet, 3)
-    flops = useful_flops(model, 3 * 64)
+    model, loss, steps = fleet.onboard.engine.model, fleet.onboard.task.loss, _batches(fleet, 3)
+    flops = _useful_flops(fleet, 3 * 64)
     wall, cpu, each = _ratios(3 * pairs, lambda: a @ b, lambda: descend(model, iter(steps), 1e-6, loss))
     scale = flops / (2 * side**3)
     also = {"by wall time": wall * scale, "worst pair": min(each) * scale, "best pair": max(each) * scale,
-            "pairs": 3 * pairs, "useful GFLOP a step": flops / 3e9, "load average": _load()}  # fmt: skip
+            "pairs": 3 * pairs, "useful GFLOP a step": flops / 3e9, "load average": load_average()}  # fmt: skip
     name = "fraction of one core's float32 GEMM peak (2048³, same run) on useful FLOPs, training step"
-    return Row(
-        name, 100 * cpu * scale, "% (median of CPU time)", ">= 35 % by autograd", ">= 60 %", cpu * scale >= 0.35, also
-    )
+    share, bar = cpu * scale, ">= 35 % by autograd"
+    return Row(name, 100 * share, "% (median of CPU time)", bar, ">= 60 %", share >= 0.35, also)
 
 
 def _law(fleet: Prepared, pairs: int, progress: Progress) -> tuple[Law, Row]:
     progress("measured vehicle-rounds over delta against the paper's law")
-    kinds = {kind: Prepared(_over_delta(fleet.onboard, kind), fleet.world) for kind in ("channel", "weight")}
-    state, loss = fleet.state(), fleet.onboard.task.loss
-    steps = _batch(fleet, 5)
-    found: dict[str, list[float]] = {"channel": [], "weight": []}
-    walls, ratios = [], []
+    state, loss, steps = fleet.state(), fleet.onboard.task.loss, _batches(fleet, 5)
+    modelled = {delta: 1 + 5 * (1 - delta) for delta in DELTAS}
+    kinds = {kind: fleet.with_rows(_over_delta(kind)) for kind in ("channel", "weight")}
+    measured: dict[tuple[str, float], tuple[float, float]] = {}
     for delta in DELTAS:
-        law = 1 + 5 * (1 - delta)
         for kind, own in kinds.items():
 
             def dense(own: Prepared = own) -> None:
                 descend(own.onboard.engine.model, iter(steps), 1e-6, loss)
 
-            def measured(own: Prepared = own, delta: float = delta) -> None:
+            def pruned(own: Prepared = own, delta: float = delta) -> None:
                 own.onboard.do(own.job(state, 0, label=f"delta {delta}"))
 
-            wall, cpu, _ = _ratios(pairs, measured, dense)
-            found[kind].append(5 * cpu)
-            if kind == "channel" and delta in (0.3, 0.5, 0.7):
-                ratios.append(5 * cpu / law)
-                walls.append(5 * wall / law)
+            wall, cpu, _ = _ratios(pairs, pruned, dense)
+            measured[kind, delta] = 5 * wall, 5 * cpu
+    channel, weight = ({delta: measured[kind, delta][1] for delta in DELTAS} for kind in kinds)
+    ratios = {delta: channel[delta] / modelled[delta] for delta in _JUDGED}
     also: dict[str, float | str] = {}
-    for delta, cpu, wall in zip((0.3, 0.5, 0.7), ratios, walls, strict=True):
-        also |= {f"delta {delta}": cpu, f"delta {delta}, wall": wall}
-    modelled = tuple(1 + 5 * (1 - delta) for delta in DELTAS)
-    also |= {f"single weights, delta {d}": w / m for d, w, m in zip(DELTAS, found["weight"], modelled, strict=True)}
-    also["load average"] = _load()
+    for delta, ratio in ratios.items():
+        also |= {f"delta {delta}": ratio, f"delta {delta}, wall": measured["channel", delta][0] / modelled[delta]}
+    also |= {f"single weights, delta {delta}": weight[delta] / modelled[delta] for delta in DELTAS}
+    also["load average"] = load_average()
     name = "channel pruning, budget flops, delta .3/.5/.7: measured vehicle-round over the paper's law"
-    row = Row(name, max(ratios), "(worst of three, CPU)", "<= 1.2", "<= 1.0", max(ratios) <= 1.2, also)
-    return Law(DELTAS, modelled, tuple(found["channel"]), tuple(found["weight"])), row
+    worst = max(ratios.values())
+    row = Row(name, worst, "(worst of three, CPU)", "<= 1.2", "<= 1.0", worst <= 1.2, also)
+    return Law(DELTAS, *(tuple(curve.values()) for curve in (modelled, channel, weight))), row
 
 
-def _over_delta(onboard: Onboard, kind: str) -> Onboard:
-    """Return the same with a row for every pruning ratio."""
-    rows = [
+def _over_delta(kind: str) -> list[dict[str, object]]:
+    """Return one row of algorithms per pruning ratio."""
+    return [
         {"use": "2ceoafl", "label": f"delta {delta}", "prune": {"granularity": kind, "budget": "flops", "delta": delta}}
         for delta in DELTAS
     ]
-    return Onboard(onboard.config.model_copy(update={"algorithms": rows}), onboard.task)
 
 
 def _overhead(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     progress("pruning, quantising and encoding")
     onboard, state = fleet.onboard, fleet.state()
     model, loss, job = onboard.engine.model, onboard.task.loss, fleet.job(state, 0)
-    dense, masked = _batch(fleet, 1), _batch(fleet, 5)
+    dense, masked = _batches(fleet, 1), _batches(fleet, 5)
     ones = torch.ones(model.layout.live_size)
     kit = onboard.kit(job)
     trained = kit.descend(state, kit.winning_ticket(state, 0.375), delta=0.375)
@@ -227,56 +209,53 @@ def _overhead(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     name = "pruning + quantising + encoding, share of a vehicle-round"
     also = {"pruning, %": 100 * pruning, "quantising and encoding, %": 100 * packing,
             "by wall time, %": 100 * (pruning_wall + packing_wall),
-            "all that is not a training step, %": 100 * (1 - all_steps), "load average": _load()}  # fmt: skip
+            "all that is not a training step, %": 100 * (1 - all_steps), "load average": load_average()}  # fmt: skip
     return Row(name, 100 * share, "% (median of CPU time)", "<= 12 %", "<= 5 %", share <= 0.12, also)
 
 
 def _evaluation(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     progress("evaluation")
     torch.set_num_threads(1)
-    config, task = fleet.onboard.config, fleet.onboard.task
-    eager = build_model(config.model, task.outputs, task.shape, config.seed).eval()
+    task, eager = fleet.onboard.task, fleet.plain_model().eval()
     images = torch.from_numpy(task.test.inputs[:1000])
-    plain, wide = Batches(task).ready(images), Batches(task, wide=True).ready(images)
+    plain, wide = (torch.split(Batches(task, wide=wide).ready(images), 250) for wide in (False, True))
     with torch.inference_mode():
         forward = forward_of(fleet.onboard.engine.model)
-        wall, cpu, each = _ratios(
-            pairs,
-            lambda: [eager(part) for part in torch.split(plain, 250)],
-            lambda: [forward(part) for part in torch.split(wide, 250)],
-        )
-        seconds, _ = _timed(lambda: [forward(part) for part in torch.split(wide, 250)])
-    also = {"by wall time": wall, "worst pair": min(each), "pictures a second": 1000 / seconds, "load average": _load()}
+        wall, cpu, each = _ratios(pairs, lambda: [eager(part) for part in plain], lambda: [*map(forward, wide)])
+        seconds, _ = _timed(lambda: [*map(forward, wide)])
+    also = {
+        "by wall time": wall, "worst pair": min(each), "pictures a second": 1000 / seconds,
+        "load average": load_average(),
+    }  # fmt: skip
     name = "evaluation, pictures per core-second against eager NCHW"
     return Row(name, cpu, "times (median of CPU time)", ">= 2x", "3x", cpu >= 2, also)
 
 
-def _many(task: Task, progress: Progress) -> Row:
+def _many(fleet: Prepared, progress: Progress) -> Row:
     progress("10 and 1000 vehicles")
-    seconds: dict[int, list[float]] = {}
+    small = ("sensing.initial=20", "sensing.n_max=5", "sensing.initial_test=5", "sensing.n_max_test=2")
+    fleets: dict[int, Prepared] = {}
     memory: dict[int, float] = {}
-    few = ("sensing.initial=20", "sensing.n_max=5", "sensing.initial_test=5", "sensing.n_max_test=2", "model.name=cnn")
-    fleets = {}
     for count in (10, 1000):
         before = _resident()
-        config = load_config("quick", [*_BASE, *few, "model.width=16", f"vehicles={count}"])
-        fleets[count] = prepare(config, task)
+        overrides = [*_BASE, *small, "model.name=cnn", "model.width=16", f"vehicles={count}"]
+        fleets[count] = prepare("quick", overrides, fleet.onboard.task)
         memory[count] = _resident() - before
     state = fleets[10].state()
 
-    def ten(fleet: Prepared) -> list[Reply]:
-        return [fleet.onboard.do(fleet.job(state, u)) for u in range(10)]
+    def rounds(fleet: Prepared, count: int) -> None:
+        for u in range(count):
+            fleet.onboard.do(fleet.job(state, u))
 
-    for count, fleet in fleets.items():
-        fleet.onboard.do(fleet.job(state, 0))
-        seconds[count] = []
+    seconds: dict[int, list[float]] = {count: [] for count in fleets}
+    for own in fleets.values():
+        rounds(own, 1)
     for _ in range(5):
-        for count, fleet in fleets.items():
-            _, cpu = _timed(lambda fleet=fleet: ten(fleet))  # type: ignore[misc]
-            seconds[count].append(cpu / 10)
+        for count, own in fleets.items():
+            seconds[count].append(_timed(partial(rounds, own, 10))[1] / 10)
     ratio = median(b / a for a, b in zip(seconds[10], seconds[1000], strict=True))
     also = {"CPU seconds a vehicle-round, U=10": median(seconds[10]), "U=1000": median(seconds[1000]),
-            "memory of 990 more vehicles, MB": memory[1000] - memory[10], "load average": _load()}  # fmt: skip
+            "memory of 990 more vehicles, MB": memory[1000] - memory[10], "load average": load_average()}  # fmt: skip
     name = "U = 10 → 1000 vehicles (small CNN): seconds per vehicle-round"
     return Row(name, ratio, "times (median)", "flat within 10 %", "", ratio <= 1.1, also)
 

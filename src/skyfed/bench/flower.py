@@ -6,11 +6,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from skyfed.bench.row import Row
+from skyfed.bench.row import Progress, Row
 from skyfed.drivers.flower.looks import cpu_seconds, find_link, measure_looks, resident
 from skyfed.errors import SkyfedError
 from skyfed.runs.tables import Table
@@ -18,7 +17,7 @@ from skyfed.runs.tables import Table
 _FLOWER = 3.0  # seconds that Flower's SuperNode sleeps between two looks for messages
 
 
-def bench_fleet(vehicles: int, rounds: int, announce: Callable[[str], None]) -> list[Row]:
+def bench_fleet(vehicles: int, rounds: int, announce: Progress) -> list[Row]:
     """Measure rounds with vehicles that look for work often, rounds with Flower's own pauses, and big uploads."""
     small = ['algorithms=["2ceoafl"]', f"rounds={rounds}", f"eval_every={rounds}", "flight.method=greedy"]
     announce(f"{vehicles} vehicles, small CNN, looking for work every 0.2 s")
@@ -66,11 +65,11 @@ def bench_fleet(vehicles: int, rounds: int, announce: Callable[[str], None]) -> 
 
 def _run(preset: str, vehicles: int, settings: list[str]) -> dict[str, float]:
     """Return medians over the rounds that are neither the first nor tested."""
-    words = [word for setting in settings for word in ("--set", setting)]
+    overrides = [word for setting in settings for word in ("--set", setting)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with tempfile.TemporaryDirectory() as name:
         place = Path(name) / "run"
-        command = [sys.executable, "-m", "skyfed", "fleet", "try", preset, "--vehicles", str(vehicles), *words]
+        command = [sys.executable, "-m", "skyfed", "fleet", "try", preset, "--vehicles", str(vehicles), *overrides]
         command += ["--out", str(place), "--plain"]
         log = Path(name) / "log"
         with log.open("wb") as out:
@@ -100,15 +99,15 @@ def _run(preset: str, vehicles: int, settings: list[str]) -> dict[str, float]:
 
 def _watch(process: subprocess.Popen[bytes]) -> list[tuple[float, float, float]]:
     """Wait for a fleet to end; returns time, CPU seconds and memory of its SuperLink, ten times a second."""
-    found: list[tuple[float, float, float]] = []
+    samples: list[tuple[float, float, float]] = []
     link = 0
     while process.poll() is None:
         time.sleep(0.1)
         link = link or find_link(process.pid)
         with suppress(OSError):
             if link and (memory := resident(link)):  # none is left once it has ended
-                found.append((time.monotonic(), cpu_seconds(link), memory))
-    return found
+                samples.append((time.monotonic(), cpu_seconds(link), memory))
+    return samples
 
 
 def _used(watched: list[tuple[float, float, float]], seconds: float) -> float:

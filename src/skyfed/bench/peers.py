@@ -3,10 +3,9 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from skyfed.bench.row import Row
+from skyfed.bench.row import Progress, Row
 from skyfed.errors import SkyfedError
 
 
@@ -17,7 +16,7 @@ def peers_folder() -> Path | None:
     return folder if source.name == "src" and folder.is_dir() else None
 
 
-def against_peers(flower: str, pfl: str, progress: Callable[[str], None]) -> list[Row]:
+def against_peers(flower: str, pfl: str, progress: Progress) -> list[Row]:
     """Return one row per peer, or none without the scripts; `flower` and `pfl` are Pythons that have these packages."""
     folder = peers_folder()
     if folder is None:

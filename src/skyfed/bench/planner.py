@@ -1,16 +1,15 @@
 """The planner's figures: gaps, CPU seconds, and ratios to Algorithm 1 and to SCIP, all measured in one run.
 
-Default geometry with the region's side growing with sqrt(C); one mission a seed. CPU seconds are the planning
-process's own; medians over the instances stand first, the worst beside them.
+Default geometry with the region's side growing with sqrt(C); one mission per seed. CPU seconds are the planning
+process's own. Medians over the instances come first, the worst beside them.
 """
 
 import importlib.util
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from statistics import median
 
-import numpy as np
-
-from skyfed.bench.row import Row
+from skyfed.bench.row import Progress, Row
 from skyfed.errors import SkyfedError
 from skyfed.field import FieldSettings
 from skyfed.flight.planner import load_solver, plan
@@ -20,8 +19,6 @@ from skyfed.flight.verify import verify
 from skyfed.types import Plan
 from skyfed.world import SensingSettings
 from skyfed.world.mission import prepare_mission
-
-Progress = Callable[[str], None]
 
 
 def missions(
@@ -35,41 +32,37 @@ def missions(
 
 def bench_planner(seeds: int, cap: float, workers: int, progress: Progress) -> list[Row]:
     """Measure every row over seeds 0..seeds-1; `cap` seconds for SCIP on one instance."""
-    rows = [*_default(seeds, workers, progress), _against_sca(seeds, progress), _against_scip(seeds, cap, progress)]
-    rows += [
+    return [
+        *_default(seeds, workers, progress),
+        _against_sca(seeds, progress),
+        _against_scip(seeds, cap, progress),
         _many_vehicles(workers, progress),
         _long_missions(seeds, workers, progress),
         _speed(seeds, workers, progress),
     ]
-    return rows
 
 
-def _planned(problems: Sequence[Problem], workers: int) -> list[Plan]:
+def _planned(problems: Sequence[Problem], workers: int) -> tuple[list[Plan], bool]:
+    """Return exact plans, and whether all of them are verified and none is a fallback."""
     options = [Options(vehicle=k) for k in range(len(problems))]
-    found = dict(plan_fleet(problems, "exact", options, workers))
-    return [found[k] for k in range(len(problems))]
-
-
-def _all_verified(problems: Sequence[Problem], plans: Sequence[Plan]) -> bool:
-    return all(not verify(problem, found) and not found.note for problem, found in zip(problems, plans, strict=True))
+    plans = [flight for _, flight in sorted(plan_fleet(problems, "exact", options, workers), key=lambda pair: pair[0])]
+    verified = all(not verify(*pair) and not pair[1].note for pair in zip(problems, plans, strict=True))
+    return plans, verified
 
 
 def _default(seeds: int, workers: int, progress: Progress) -> list[Row]:
     progress("exact plans, T=100, C=10")
-    problems = [problem for seed in range(seeds) for problem in missions(seed, 10)]
-    plans = _planned(problems, workers)
-    gap = max(found.gap for found in plans)
-    seconds = np.array([found.seconds for found in plans])
-    verified = _all_verified(problems, plans)
+    plans, verified = _planned([problem for seed in range(seeds) for problem in missions(seed, 10)], workers)
+    gaps, seconds = [flight.gap for flight in plans], [flight.seconds for flight in plans]
     count = {"vehicles": len(plans), "verified": verified}
     return [
         Row(
-            "proven gap, T=100, C=10, no vmax, every vehicle", gap, "nats (worst)", "<= 1e-4 nats", "exact optimum",
-            gap <= 1e-4 and verified, {"median": float(np.median([found.gap for found in plans])), **count},
+            "proven gap, T=100, C=10, no vmax, every vehicle", max(gaps), "nats (worst)", "<= 1e-4 nats",
+            "exact optimum", max(gaps) <= 1e-4 and verified, {"median": median(gaps), **count},
         ),
         Row(
-            "CPU seconds a vehicle, median", float(np.median(seconds)), "s", "<= 0.6", "<= 0.2",
-            bool(np.median(seconds) <= 0.6), {"worst": float(seconds.max()), **count},
+            "CPU seconds a vehicle, median", median(seconds), "s", "<= 0.6", "<= 0.2", median(seconds) <= 0.6,
+            {"worst": max(seconds), **count},
         ),
     ]  # fmt: skip
 
@@ -84,7 +77,7 @@ def _against_sca(seeds: int, progress: Progress) -> Row:
         beaten &= iterated.objective <= exact.bound + 1e-7
         cpu.append(iterated.seconds / exact.seconds)
         better.append(100 * math.expm1((exact.objective - iterated.objective) / problem.classes))
-    ratio, gain = float(np.median(cpu)), float(np.median(better))
+    ratio, gain = median(cpu), median(better)
     also = {
         "worst CPU ratio": min(cpu), "geometric mean better by, % (median)": gain,
         "geometric mean better by, % (worst)": min(better), "never above the exact bound": beaten,
@@ -99,7 +92,7 @@ def _against_scip(seeds: int, cap: float, progress: Progress) -> Row:
     name, bar = "against SCIP on the direct model, 60 s cap", ">= 30x (time-out counts as 60 s)"
     if importlib.util.find_spec("pyscipopt") is None:
         return Row(name, None, "times", bar, "-", None, {"install": "pip install 'skyfed[scip]'"})
-    ratios, found_none = [], 0
+    ratios, without_plan = [], 0
     for seed in range(seeds):
         progress(f"SCIP on the direct model, seed {seed}")
         problem = missions(seed, 1)[0]
@@ -109,24 +102,20 @@ def _against_scip(seeds: int, cap: float, progress: Progress) -> Row:
             direct = load_solver("scip")(problem, Options(seed=seed, seconds=cap))
             seconds = cap if direct.note else direct.seconds
         except SkyfedError:
-            found_none += 1
+            without_plan += 1
         ratios.append(seconds / exact.seconds)
-    ratio = float(np.median(ratios))
-    also = {"worst": min(ratios), "instances without any plan from SCIP": f"{found_none} of {seeds}", "cap, s": cap}
+    ratio = median(ratios)
+    also = {"worst": min(ratios), "instances without any plan from SCIP": f"{without_plan} of {seeds}", "cap, s": cap}
     return Row(name, ratio, "times (median)", bar, "-", ratio >= 30, also)
 
 
 def _many_vehicles(workers: int, progress: Progress) -> Row:
     progress("100 vehicles")
-    problems = missions(0, 100)
-    plans = _planned(problems, workers)
-    gap = max(found.gap for found in plans)
-    verified = _all_verified(problems, plans)
-    also = {"verified": verified, "CPU seconds in all": sum(found.seconds for found in plans)}
-    return Row(
-        "U=100 vehicles, T=100", gap, "nats (worst gap)", "all verified, all gaps <= 1e-4", "-",
-        verified and gap <= 1e-4, also,
-    )  # fmt: skip
+    plans, verified = _planned(missions(0, 100), workers)
+    gap = max(flight.gap for flight in plans)
+    also = {"verified": verified, "CPU seconds in all": sum(flight.seconds for flight in plans)}
+    bar = "all verified, all gaps <= 1e-4"
+    return Row("U=100 vehicles, T=100", gap, "nats (worst gap)", bar, "-", verified and gap <= 1e-4, also)
 
 
 def _long_missions(seeds: int, workers: int, progress: Progress) -> Row:
@@ -135,36 +124,29 @@ def _long_missions(seeds: int, workers: int, progress: Progress) -> Row:
     worst = 0.0
     for classes, most_seconds, most_loss in ((10, 10.0, 0.001), (100, 60.0, 0.005)):
         progress(f"exact plans, T=1000, C={classes}")
-        problems = [missions(seed, 1, rounds=1000, classes=classes)[0] for seed in range(seeds)]
-        plans = _planned(problems, workers)
-        seconds = max(found.seconds for found in plans)
-        loss = max(found.loss(classes) for found in plans)
+        plans, verified = _planned(
+            [missions(seed, 1, rounds=1000, classes=classes)[0] for seed in range(seeds)], workers
+        )
+        seconds, loss = [flight.seconds for flight in plans], max(flight.loss(classes) for flight in plans)
         also |= {
-            f"C={classes}: CPU s, median": float(np.median([found.seconds for found in plans])),
-            f"C={classes}: CPU s, worst": seconds, f"C={classes}: gap, % a class, worst": 100 * loss,
-            f"C={classes}: gap, nats, worst": max(found.gap for found in plans),
+            f"C={classes}: CPU s, median": median(seconds), f"C={classes}: CPU s, worst": max(seconds),
+            f"C={classes}: gap, % a class, worst": 100 * loss,
+            f"C={classes}: gap, nats, worst": max(flight.gap for flight in plans),
         }  # fmt: skip
-        holds &= seconds <= most_seconds and loss <= most_loss and _all_verified(problems, plans)
-        worst = max(worst, seconds)
+        holds &= max(seconds) <= most_seconds and loss <= most_loss and verified
+        worst = max(worst, *seconds)
     bar = "<= 10 s / <= 60 s CPU, gap <= 0.1 % / 0.5 %"
     return Row("T=1000, C=10 / T=1000, C=100", worst, "CPU s (worst of both)", bar, "-", holds, also)
 
 
 def _speed(seeds: int, workers: int, progress: Progress) -> Row:
     progress("speed limit 150 m a round")
-    problems = [missions(seed, 1, vmax=150.0)[0] for seed in range(seeds)]
-    plans = _planned(problems, workers)
-    loss = np.array([100 * found.loss(10) for found in plans])
-    seconds = [found.seconds for found in plans]
-    median, worst, verified = float(np.median(loss)), float(loss.max()), _all_verified(problems, plans)
-    also = {
-        "worst, %": worst,
-        "CPU s, median": float(np.median(seconds)),
-        "CPU s, worst": max(seconds),
-        "verified": verified,
-    }
+    plans, verified = _planned([missions(seed, 1, vmax=150.0)[0] for seed in range(seeds)], workers)
+    losses, seconds = [100 * flight.loss(10) for flight in plans], [flight.seconds for flight in plans]
+    middle, worst, slowest = median(losses), max(losses), max(seconds)
+    also = {"worst, %": worst, "CPU s, median": median(seconds), "CPU s, worst": slowest, "verified": verified}
     return Row(
-        "vmax = 150 m a round, T=100: geometric-mean loss against the proven bound", median, "% (median)",
+        "vmax = 150 m a round, T=100: geometric-mean loss against the proven bound", middle, "% (median)",
         "median <= 8 %, worst <= 12 %, <= 30 CPU-s", "<= 3 %",
-        median <= 8 and worst <= 12 and max(seconds) <= 30 and verified, also,
+        middle <= 8 and worst <= 12 and slowest <= 30 and verified, also,
     )  # fmt: skip

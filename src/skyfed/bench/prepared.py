@@ -1,18 +1,25 @@
 """A fleet that is ready to train, for measurements without a station."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from skyfed.bench.sample_problems import planned
-from skyfed.config import Config
+from torch import nn
+
+from skyfed.config import Config, load_config
 from skyfed.drivers.execute import world_of
+from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.jobs import Job
+from skyfed.learning.models import build_model
 from skyfed.onboard import Onboard
+from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import RunFolder
-from skyfed.tasks import Task
+from skyfed.tasks import Task, load_task
 from skyfed.types import Arrays
 from skyfed.world import World
+from skyfed.world.mission import prepare_mission
 
 
 @dataclass(frozen=True)
@@ -31,9 +38,29 @@ class Prepared:
         """Return a vehicle's round as a job."""
         return Job("local", sent, label, t, vehicle, self.world.data(vehicle, t))
 
+    def plain_model(self) -> nn.Module:
+        """Return the model as PyTorch alone runs it."""
+        config, task = self.onboard.config, self.onboard.task
+        return build_model(config.model, task.outputs, task.shape, config.seed)
 
-def prepare(config: Config, task: Task) -> Prepared:
-    """Plan a config's flights and build what its vehicles train."""
+    def with_rows(self, rows: list[dict[str, Any]]) -> "Prepared":
+        """Return the same fleet with other rows of algorithms."""
+        config = self.onboard.config.model_copy(update={"algorithms": rows})
+        return Prepared(Onboard(config, self.onboard.task), self.world)
+
+
+def prepare(preset: str, overrides: Sequence[str], task: Task | None = None) -> Prepared:
+    """Plan a config's flights and build what its vehicles train; without a task its own data is loaded."""
+    config = load_config(preset, overrides)
+    task = task or load_task(config.data)
     with TemporaryDirectory() as place, RunFolder.claim(Path(place), config, []) as folder:
         plan = planned(folder, config)
     return Prepared(Onboard(config, task), world_of(config, task, plan))
+
+
+def planned(folder: RunFolder, config: Config) -> FleetPlan:
+    """Plan a config's flights into a folder, in this process."""
+    mission = prepare_mission(
+        config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed
+    )  # fmt: skip
+    return plan_into(folder, config, mission, 1, lambda *_: None)

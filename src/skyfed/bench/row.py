@@ -1,9 +1,12 @@
 """One line of a benchmark: a measured figure beside what it has to be."""
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,11 @@ class Row:
     goal: str
     holds: bool | None
     also: dict[str, Any] = field(default_factory=dict)
+
+
+def load_average() -> str:
+    """Return the machine's load over the last 1, 5 and 15 minutes."""
+    return " ".join(f"{value:.2f}" for value in os.getloadavg())
 
 
 def to_json(rows: Sequence[Row]) -> str:

@@ -1,11 +1,10 @@
 """Where the time of a whole run goes, as its main process sees it."""
 
-import os
 from cProfile import Profile
 from pathlib import Path
 from pstats import Stats
 
-from skyfed.bench.row import Row
+from skyfed.bench.row import Row, load_average
 from skyfed.config import Config
 from skyfed.runs.tables import Table
 
@@ -39,7 +38,7 @@ def spent(profile: Profile, seconds: float, config: Config, folder: Path) -> Row
     parts["all else"] = seconds - sum(parts.values())
     also |= {f"{part}, %": 100 * took / seconds for part, took in parts.items()}
     also["CPU minutes of vehicles"] = sum(row["measured_cpu_seconds"] for row in uplink) / 60
-    also["load average"] = " ".join(f"{value:.2f}" for value in os.getloadavg())
+    also["load average"] = load_average()
     name = f"a run of {len(config.rows)} algorithms, {config.rounds} rounds, {config.vehicles} vehicles"
     return Row(name, seconds / 60, "minutes", "", "", True, also)
 

@@ -54,5 +54,5 @@ def _qsgd(values: Tensor) -> Tensor:
     place = values.abs() / norm * _LEVELS
     lower = place.floor()
     levels: Tensor = lower + (torch.rand_like(values) < place - lower)
-    found: Tensor = norm * values.sign() * levels / _LEVELS
-    return found
+    quantised: Tensor = norm * values.sign() * levels / _LEVELS
+    return quantised

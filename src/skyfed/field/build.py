@@ -15,7 +15,7 @@ from skyfed.types import Floats
 
 @dataclass(frozen=True)
 class Field:
-    """What is true for the whole fleet: a mixture a vehicle and psi (U, C, T)."""
+    """What is true for the whole fleet: one mixture per vehicle and psi (U, C, T)."""
 
     mixtures: tuple[Mixture, ...]
     psi: Floats

@@ -1,5 +1,6 @@
-"""Where data is: one Gaussian mixture a vehicle, one component a class (Eq. 1)."""
+"""Where data is: one Gaussian mixture per vehicle, one component per class (Eq. 1), and its estimate from samples."""
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,3 +51,57 @@ def draw_mixture(
             if apart.all():
                 break
     return Mixture(centres, deviations, weights / weights.sum())
+
+
+def fit_moments(positions: Floats, labels: Ints, classes: int) -> Mixture:
+    """Fit by each class's own mean and variance: the maximum-likelihood mixture when labels are known.
+
+    EM exists to guess labels; with labels given its E-step is exact and one M-step is the answer. The variance is
+    pooled over both axes (the model is isotropic) with n - 1 in the denominator. A class with a single sample
+    takes the deviation of the others.
+    """
+    counts = np.bincount(labels, minlength=classes)
+    if (counts == 0).any():
+        raise ValueError(f"class {int(np.flatnonzero(counts == 0)[0])} has no sample to estimate its place from")
+    centres = np.stack([np.bincount(labels, positions[:, k], classes) / counts for k in (0, 1)], axis=1)
+    squared = ((positions - centres[labels]) ** 2).sum(axis=1)
+    spread = np.bincount(labels, squared, classes)
+    several = counts > 1
+    pooled = spread[several].sum() / max(1, 2 * (counts[several] - 1).sum())
+    variance = np.where(several, spread / np.maximum(1, 2 * (counts - 1)), pooled)
+    return Mixture(centres, np.sqrt(variance), counts / counts.sum())
+
+
+def fit_gmm(positions: Floats, labels: Ints, classes: int) -> Mixture:
+    """Fit by EM (scikit-learn) started from the class means; for field data whose labels are doubtful."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.mixture import GaussianMixture
+
+    start = fit_moments(positions, labels, classes)
+    if len(positions) <= classes:
+        return start
+    model = GaussianMixture(
+        classes, covariance_type="spherical", means_init=start.centres, weights_init=start.weights,
+        precisions_init=1 / np.maximum(start.deviations, 1e-3) ** 2, random_state=0, max_iter=200,
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(positions)
+    return Mixture(model.means_, np.sqrt(model.covariances_), model.weights_)
+
+
+FITS = {"moments": fit_moments, "gmm": fit_gmm}
+
+
+@dataclass(frozen=True)
+class EstimationError:
+    """How far the centres of an estimate are from the true ones, metres, over the classes."""
+
+    centre_mean: float
+    centre_worst: float
+
+
+def estimation_error(estimate: Mixture, truth: Mixture) -> EstimationError:
+    """Compare centres class by class."""
+    centre = np.hypot(*(estimate.centres - truth.centres).T)
+    return EstimationError(float(centre.mean()), float(centre.max()))

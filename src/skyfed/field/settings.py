@@ -2,19 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from skyfed.field.psi import check_basis
-
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Nested = list[list[Number]] | list[list[list[Number]]]
+from skyfed.settings import Finite, Positive, Settings
 
 
-class FieldSettings(BaseModel):
+class FieldSettings(Settings):
     """Spatial and temporal distribution of the data (Eq. 1, Eq. 2)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     classes: int = Field(10, ge=1, le=10_000, description="C, number of classes and of spatial clusters")
     region: tuple[Positive, Positive] = Field(
@@ -28,7 +23,7 @@ class FieldSettings(BaseModel):
     bases: list[str] = Field(
         ["sin:1", "cos:2.5", "sin:2.5", "cos:1"], min_length=1, description="z(t), the temporal bases (Eq. 2)"
     )
-    projection: Literal["random"] | Number | Nested = Field(
+    projection: Literal["random"] | Finite | list[list[Finite]] | list[list[list[Finite]]] = Field(
         "random", description="M: 'random' (standard normal), a number that scales it, or a (C,K) or (U,C,K) array"
     )
     file: str | list[str] | None = Field(None, description="CSV or NPZ with centres, samples or psi of one's own")

@@ -1,9 +1,9 @@
 """A field of the user's own: centres, sample positions or psi from CSV and NPZ files.
 
 CSV, with a header; which kind it is follows from the columns (`vehicle` is optional everywhere, all share it without):
-  clusters   class, x, y, deviation [, weight]     one row a class
-  samples    class, x, y                           one row a picture; clusters are then fitted by moments
-  psi        round, class, psi                     one row a round and class; columns are normalised
+  clusters   class, x, y, deviation [, weight]     one row per class
+  samples    class, x, y                           one row per picture; clusters are then fitted by moments
+  psi        round, class, psi                     one row per round and class; columns are normalised
 NPZ: any of `centres` (C,2)|(U,C,2), `deviations` (C,)|(U,C), `weights` (C,)|(U,C), `psi` (C,T)|(U,C,T).
 """
 
@@ -16,11 +16,16 @@ from pathlib import Path
 import numpy as np
 
 from skyfed.errors import BadInputError
-from skyfed.field.fit import fit_moments
-from skyfed.types import Floats, Ints
+from skyfed.field.mixture import fit_moments
+from skyfed.types import Bools, Floats, Ints
 
 _NUMBERS = {"vehicle", "class", "round", "x", "y", "deviation", "weight", "psi"}
-_WHOLE = {"vehicle", "class", "round"}
+_WHOLE = ("vehicle", "class", "round")
+_KINDS = {
+    "psi": {"round", "class", "psi"},
+    "clusters": {"class", "x", "y", "deviation"},
+    "samples": {"class", "x", "y"},
+}
 
 
 @dataclass
@@ -84,15 +89,15 @@ def _read_npz(path: Path) -> dict[str, Floats]:
             unknown = sorted(set(archive.files) - set(known))
             if unknown:
                 raise ValueError(f"unknown array {unknown[0]!r}; allowed: {', '.join(known)}")
-            found = {key: np.asarray(archive[key]) for key in archive.files}
+            arrays = {key: np.asarray(archive[key]) for key in archive.files}
     except ValueError:
         raise
     except Exception as error:  # a damaged archive fails in zipfile, zlib, numpy or for want of memory
         raise ValueError(f"not an NPZ archive ({error})") from None
-    for key, array in found.items():
+    for key, array in arrays.items():
         if array.dtype.kind not in "biuf":
             raise ValueError(f"{key} holds {array.dtype}; allowed: numbers")
-    return {key: array.astype(np.float64) for key, array in found.items()}
+    return {key: array.astype(np.float64) for key, array in arrays.items()}
 
 
 def _read_csv(path: Path, vehicles: int, classes: int, rounds: int) -> dict[str, Floats]:
@@ -103,58 +108,50 @@ def _read_csv(path: Path, vehicles: int, classes: int, rounds: int) -> dict[str,
             raise ValueError(
                 f"unknown column {sorted(columns - _NUMBERS)[0]!r}; allowed: {', '.join(sorted(_NUMBERS))}"
             )
-        kinds = {
-            "psi": {"round", "class", "psi"},
-            "clusters": {"class", "x", "y", "deviation"},
-            "samples": {"class", "x", "y"},
-        }
-        kind = next((kind for kind, needed in kinds.items() if needed <= columns), None)
+        kind = next((kind for kind, needed in _KINDS.items() if needed <= columns), None)
         if kind is None:
             raise ValueError(f"columns {', '.join(sorted(columns)) or 'none'}; allowed: " + "; or ".join(
-                ", ".join(sorted(needed)) for needed in kinds.values()))  # fmt: skip
+                ", ".join(sorted(needed)) for needed in _KINDS.values()))  # fmt: skip
         top = {"vehicle": vehicles, "class": classes, "round": rounds}
-        rows: list[dict[str, float]] = []
-        for raw in reader:
-            rows.append(_numbers(raw, reader.line_num, top))
+        rows = [_numbers(raw, reader.line_num, top) for raw in reader]
     if not rows:
         raise ValueError("no rows")
     table = {column: np.array([row[column] for row in rows]) for column in columns}
     fleet = vehicles if "vehicle" in columns else 1
     vehicle = table.get("vehicle", np.zeros(len(rows))).astype(int)
     label = table["class"].astype(int)
-    if kind != "samples":
-        _refuse_twice(np.stack([vehicle, label, *([table["round"].astype(int)] if kind == "psi" else [])], axis=1))
     if kind == "psi":
-        psi = np.full((fleet, classes, rounds), np.nan)
-        psi[vehicle, label, table["round"].astype(int)] = table["psi"]
-        missing = np.argwhere(np.isnan(psi))
-        if len(missing):
-            raise ValueError(f"no psi for vehicle {missing[0][0]}, class {missing[0][1]}, round {missing[0][2]}")
-        return {"psi": psi if "vehicle" in columns else psi[0]}
-    places = np.stack([table["x"], table["y"]], axis=1)
-    found: dict[str, Floats] = {}
-    if kind == "clusters":
-        found["centres"] = np.full((fleet, classes, 2), np.nan)
-        found["centres"][vehicle, label] = places
-        for column, key in (("deviation", "deviations"), ("weight", "weights")):
-            if column in columns:
-                found[key] = np.full((fleet, classes), np.nan)
-                found[key][vehicle, label] = table[column]
-        missing = np.argwhere(np.isnan(found["centres"]).any(axis=2))
-        if len(missing):
-            raise ValueError(f"no row for vehicle {missing[0][0]}, class {missing[0][1]}")
+        where = (vehicle, label, table["round"].astype(int))
+        _check_complete(where, (fleet, classes, rounds), "psi")
+        arrays = {"psi": np.empty((fleet, classes, rounds))}
+        arrays["psi"][where] = table["psi"]
+    elif kind == "clusters":
+        _check_complete((vehicle, label), (fleet, classes), "row")
+        arrays = {"centres": np.empty((fleet, classes, 2))}
+        arrays["centres"][vehicle, label] = np.stack([table["x"], table["y"]], axis=1)
+        for column in sorted(columns & {"deviation", "weight"}):
+            arrays[f"{column}s"] = np.empty((fleet, classes))
+            arrays[f"{column}s"][vehicle, label] = table[column]
     else:
+        places = np.stack([table["x"], table["y"]], axis=1)
         fits = [fit_moments(places[vehicle == u], label[vehicle == u], classes) for u in range(fleet)]
-        found = {key: np.stack([getattr(fit, key) for fit in fits]) for key in ("centres", "deviations", "weights")}
-    return found if "vehicle" in columns else {key: array[0] for key, array in found.items()}
+        arrays = {key: np.stack([getattr(fit, key) for fit in fits]) for key in ("centres", "deviations", "weights")}
+    return arrays if "vehicle" in columns else {key: array[0] for key, array in arrays.items()}
 
 
-def _refuse_twice(keys: Ints) -> None:
-    found, counts = np.unique(keys, axis=0, return_counts=True)
-    if (counts > 1).any():
-        names = ("vehicle", "class", "round")
-        key = ", ".join(f"{name} {number}" for name, number in zip(names, found[counts > 1][0], strict=False))
-        raise ValueError(f"{counts.max()} rows for {key}; allowed: one")
+def _check_complete(where: tuple[Ints, ...], shape: tuple[int, ...], what: str) -> None:
+    """Raise ValueError unless there is exactly one row per vehicle and class, and per round where rounds matter."""
+    counts = np.zeros(shape, int)
+    np.add.at(counts, where, 1)
+    if counts.max() > 1:
+        raise ValueError(f"{counts.max()} rows for {_place(counts > 1)}; allowed: one")
+    if not counts.all():
+        raise ValueError(f"no {what} for {_place(counts == 0)}")
+
+
+def _place(wrong: Bools) -> str:
+    """Name the first place that is wrong."""
+    return ", ".join(f"{name} {number}" for name, number in zip(_WHOLE, np.argwhere(wrong)[0], strict=False))
 
 
 def _numbers(raw: dict[str, str], line: int, top: dict[str, int]) -> dict[str, float]:

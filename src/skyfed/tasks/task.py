@@ -24,8 +24,8 @@ _MOST_PLACES = 10_000
 def cross_entropy(outputs: "Tensor", targets: "Tensor", reduction: str = "mean") -> "Tensor":
     """Return the loss of a classifier with one label per sample."""
     functional = import_module("torch.nn.functional")  # by name: only who trains needs PyTorch (.importlinter)
-    found: Tensor = functional.cross_entropy(outputs, targets, reduction=reduction)
-    return found
+    loss: Tensor = functional.cross_entropy(outputs, targets, reduction=reduction)
+    return loss
 
 
 def top_one(outputs: "Tensor", targets: "Tensor") -> "Tensor":

@@ -2,14 +2,12 @@
 
 from skyfed.wire.buckets import bucket_starts
 from skyfed.wire.codec import decode, encode, entries, read_header
-from skyfed.wire.content import decode_content, digest_of, encode_content
-from skyfed.wire.downlink import decode_model, encode_model
+from skyfed.wire.downlink import decode_content, decode_model, digest_of, encode_content, encode_model
 from skyfed.wire.floats import accumulated
-from skyfed.wire.message import MODEL, check_sizes, decode_parts, encode_parts
+from skyfed.wire.message import MODEL, Message, check_sizes, decode_parts, encode_parts
 from skyfed.wire.payload import paper_bits
 from skyfed.wire.quantise import QUANTISERS, QuantiseSettings, quantiser
 from skyfed.wire.reader import DecodeError
-from skyfed.wire.received import Message
 from skyfed.wire.reference_model import Channels, Expected, Reference
 
 __all__ = [

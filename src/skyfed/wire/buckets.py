@@ -1,13 +1,15 @@
-"""Buckets: runs of entries that share a norm; one for all, one a parameter tensor, or n entries each."""
+"""Buckets: runs of entries that share a norm; one for all, one per parameter tensor, or n entries each."""
 
 from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 
-from skyfed.types import Bools, Floats, Ints, Singles
+from skyfed.types import Bools, Floats, Ints, Levels, Singles
 
-TENSOR = -1  # bucket code: one norm a parameter tensor
+Coded = tuple[Levels, Singles, int]  # levels, norms, seed
+
+TENSOR = -1  # bucket code: one norm per parameter tensor
 SMALLEST = 8  # entries a bucket of n has at least
 ROUNDING = (1 + 2.0**-7) ** 2  # by how much the square of a norm may grow when it is rounded up to bfloat16
 _MANY = 1000  # buckets from which on they are handled together rather than one by one
@@ -28,36 +30,39 @@ def bucket_starts(size: int, bucket: int, starts: Ints, mask: Bools | None) -> I
 def bucket_norms(values: Singles, starts: Ints, norm: str) -> Singles:
     """Norm of each bucket, summed in float64 and rounded up to bfloat16, so that no entry exceeds its norm."""
     if len(starts) < _MANY:
-        found = np.array([_norm(values[start:stop].astype(np.float64), norm) for start, stop in pairwise(starts)])
+        norms = np.array([_norm(values[start:stop].astype(np.float64), norm) for start, stop in pairwise(starts)])
     else:
-        some = np.diff(starts) > 0
-        found = np.zeros(len(starts) - 1)
+        filled = np.diff(starts) > 0
+        norms = np.zeros(len(starts) - 1)
         if norm == "linf":
-            found[some] = np.maximum.reduceat(np.abs(values), starts[:-1][some])
+            norms[filled] = np.maximum.reduceat(np.abs(values), starts[:-1][filled])
         else:
             wide = values.astype(np.float64)
-            found[some] = np.sqrt(np.add.reduceat(np.square(wide, out=wide), starts[:-1][some]))
-    return up_to_bfloat16(found)
+            norms[filled] = np.sqrt(np.add.reduceat(np.square(wide, out=wide), starts[:-1][filled]))
+    return up_to_bfloat16(norms)
+
+
+def up_to_float32(values: Floats | np.float64) -> Singles:
+    """Return the least float32 numbers that are not below these; infinity beyond the largest."""
+    with np.errstate(over="ignore"):
+        single = np.asarray(values, np.float32)
+        return np.where(single < values, np.nextafter(single, np.float32(np.inf)), single)
 
 
 def up_to_bfloat16(norms: Floats) -> Singles:
     """Return the least bfloat16 numbers that are not below these norms, as float32; the largest where there is none."""
-    with np.errstate(over="ignore"):
-        single = norms.astype(np.float32)
-    single = np.where(single < norms, np.nextafter(single, np.float32(np.inf)), single)
-    bits = (single.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)
+    bits = (up_to_float32(norms).view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)
     return np.asarray(np.minimum(bits, np.uint32(0x7F7F0000)).view(np.float32))
 
 
 def spread(factors: Singles, starts: Ints) -> Iterator[tuple[int, int, Singles]]:
     """Yield runs of entries with the factor of each entry's bucket."""
-    sizes = np.diff(starts)
     if len(factors) < _MANY:
-        for factor, start, stop in zip(factors, starts[:-1], starts[1:], strict=True):
+        for factor, (start, stop) in zip(factors, pairwise(starts), strict=True):
             for first in range(int(start), int(stop), _CHUNK):
-                last = min(first + _CHUNK, int(stop))
-                yield first, last, np.asarray(factor)
+                yield first, min(first + _CHUNK, int(stop)), np.asarray(factor)
         return
+    sizes = np.diff(starts)
     step = max(1, _CHUNK // max(1, int(sizes.max())))
     for first in range(0, len(factors), step):
         last = min(first + step, len(factors))

@@ -4,28 +4,27 @@ A message is a header of fixed length, the four sections mask, body, norms, buff
 accepts, `encode` turns into the same bytes again. All sizes are checked before anything is allocated.
 """
 
+import math
 import struct
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import xxhash
 
-from skyfed.types import Levels, Quantised, Raw, Singles, Update
-from skyfed.wire.buckets import SMALLEST, TENSOR, bucket_starts, spread
+from skyfed.types import Bools, Levels, Quantised, Raw, Singles, Update
+from skyfed.wire.buckets import SMALLEST, TENSOR, bucket_starts, spread, up_to_float32
 from skyfed.wire.eden import Eden
 from skyfed.wire.entropy import few, places_of
 from skyfed.wire.floats import DIFFERENCES, accumulated, pack_floats, unpack_floats
 from skyfed.wire.levels import CODERS, pack_levels, pack_norms, unpack_levels, unpack_norms
 from skyfed.wire.mask import NONE, pack_mask, unpack_mask
 from skyfed.wire.quantise import QUANTISERS
-from skyfed.wire.reader import DecodeError
+from skyfed.wire.reader import SUM, DecodeError, Reader, seal, unpack_head, unseal
 from skyfed.wire.reference_model import Expected, Reference
 
 MAGIC, VERSION = b"SKYF", 2
 SCHEMES = ("raw", *QUANTISERS)
 _HEAD = struct.Struct("<4s8BiIIQQQQff4I")
-_SUM = struct.Struct("<Q")
 _CHUNK = 1 << 18  # entries handled at a time
 _MANY = 1000  # levels from which on what their places take is hardly left to chance
 _SPARE = 4096  # bytes that tables of counts may take in a section beyond its plain length
@@ -65,20 +64,20 @@ class Header(NamedTuple):
 
 
 def encode(update: Update, reference: Reference) -> bytes:
-    """Pack an update; both sides know `common`."""
+    """Pack an update; both sides know `reference`."""
     forms = update.forms or (None, None, None, None)
     mask_form, mask = pack_mask(update, reference, forms[0])
-    norms_form, norms, seed, rate, s, bucket = 0, b"", 0, 0.0, 0, 0
+    scheme, coder, norms_form, norms, seed, rate, s, bucket = "raw", "range", 0, b"", 0, 0.0, 0, 0
     body = update.body
     if isinstance(body, Quantised):
-        s, bucket, seed = body.s, body.bucket, body.seed
+        scheme, coder, s, bucket, seed = body.scheme, update.coder, body.s, body.bucket, body.seed
         starts = bucket_starts(update.kept, bucket, reference.starts, update.mask)
-        context = QUANTISERS[body.scheme].context(starts, seed)
-        body_form, packed = pack_levels(body.levels, s, context, CODERS[update.coder], forms[1])
+        context = QUANTISERS[scheme].context(starts, seed)
+        body_form, packed = pack_levels(body.levels, s, context, CODERS[coder], forms[1])
         norms_form, norms = pack_norms(body.norms, forms[2])
         if _mask_may_go(update, body, len(mask)):
             levels = _without_mask(update, body)
-            other_form, other = pack_levels(levels, s, None, CODERS[update.coder])
+            other_form, other = pack_levels(levels, s, None, CODERS[coder])
             if len(other) < len(mask) + len(packed):
                 body = replace(body, levels=levels)
                 update = replace(update, mask=None, channels=None, threshold=float("nan"), body=body)
@@ -91,16 +90,14 @@ def encode(update: Update, reference: Reference) -> bytes:
         body_form, packed = pack_floats(body.trained, near, forms[1] or DIFFERENCES)
     buffers_form, buffers = pack_floats(update.buffers, reference.buffers, forms[3])
     sections = (mask, packed, norms, buffers)
-    scheme, coder = (body.scheme, update.coder) if isinstance(body, Quantised) else ("raw", "range")
     head = Header(
         MAGIC, VERSION, SCHEMES.index(scheme), s,
         mask_form, body_form, norms_form, buffers_form, CODERS[coder], bucket, update.round, update.vehicle,
         update.size, update.kept, reference.digest, seed, rate,
-        _rounded_up(_length(update, reference)) if update.length is None else update.length,
+        float(up_to_float32(np.float64(_length(update, reference)))) if update.length is None else update.length,
         *map(len, sections),
     )  # fmt: skip
-    message = b"".join([_HEAD.pack(*head), *sections])
-    return message + _SUM.pack(xxhash.xxh3_64_intdigest(message))
+    return seal(_HEAD.pack(*head), *sections)
 
 
 def decode(data: bytes, expected: Expected) -> Update:
@@ -108,19 +105,15 @@ def decode(data: bytes, expected: Expected) -> Update:
     head = read_header(data)
     reference = expected.reference
     _check_header(head, len(data), expected)
-    if xxhash.xxh3_64_intdigest(memoryview(data)[: -_SUM.size]) != _SUM.unpack(data[-_SUM.size :])[0]:
-        raise DecodeError("checksum differs")
-    view, at, sections = memoryview(data), _HEAD.size, []
-    for length in head.sections:
-        sections.append(view[at : at + length])
-        at += length
-    mask, threshold, channels = unpack_mask(head.mask_form, sections[0], head.kept, reference)
-    body = (
-        _read_raw(head, sections, mask, reference)
-        if head.scheme == 0
-        else _read_levels(head, sections, mask, reference)
-    )
-    buffers = unpack_floats(head.buffers_form, sections[3], reference.buffers)
+    reader = Reader(unseal(data)[_HEAD.size :])
+    mask_data, body_data, norms_data, buffers_data = (reader.take(length) for length in head.sections)
+    mask, threshold, channels = unpack_mask(head.mask_form, mask_data, head.kept, reference)
+    body: Raw | Quantised
+    if head.scheme == 0:
+        body = _read_raw(head, body_data, mask, reference)
+    else:
+        body = _read_levels(head, body_data, norms_data, mask, reference)
+    buffers = unpack_floats(head.buffers_form, buffers_data, reference.buffers)
     if not np.isfinite(buffers).all():
         raise DecodeError("a buffer is not finite")
     forms = (head.mask_form, head.body_form, head.norms_form, head.buffers_form)
@@ -129,19 +122,17 @@ def decode(data: bytes, expected: Expected) -> Update:
         head.round, head.vehicle, head.size, mask, body, buffers, threshold, channels, coder, forms, head.length
     )
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _length(update, reference)
-    if not np.isfinite(found):
+        length = _length(update, reference)
+    if not np.isfinite(length):
         raise DecodeError("an entry of d is not finite")
-    if not found <= head.length * _LENIENT:
+    if not length <= head.length * _LENIENT:
         raise DecodeError(f"d is longer than the {head.length:g} its header allows")
     return update
 
 
 def read_header(data: bytes) -> Header:
     """Read a message's header, unchecked but for what it is."""
-    if len(data) < _HEAD.size + _SUM.size:
-        raise DecodeError(f"truncated: {len(data)} bytes")
-    head = Header(*_HEAD.unpack_from(data))
+    head = Header(*unpack_head(_HEAD, data))
     if head.magic != MAGIC:
         raise DecodeError("not an upload")
     if head.version != VERSION:
@@ -151,12 +142,12 @@ def read_header(data: bytes) -> Header:
 
 def _check_header(head: Header, length: int, expected: Expected) -> None:
     reference = expected.reference
-    for name, found, wanted in (
+    for name, value, wanted in (
         ("round", head.round, expected.round), ("vehicle", head.vehicle, expected.vehicle),
         ("size", head.size, reference.size), ("digest of the received model", head.digest, reference.digest),
     ):  # fmt: skip
-        if found != wanted:
-            raise DecodeError(f"{name} is {found}, expected {wanted}")
+        if value != wanted:
+            raise DecodeError(f"{name} is {value}, expected {wanted}")
     raw = head.scheme == 0
     exact = raw and head.body_form == DIFFERENCES
     if expected.rate is not None and exact and head.rate != np.float32(expected.rate):
@@ -181,16 +172,16 @@ def _check_header(head: Header, length: int, expected: Expected) -> None:
     filled = 8 * head.bucket if SCHEMES[head.scheme] == "eden" else 0  # the last block is filled up
     body = 4 * head.kept + head.kept // 4096 + filled
     longest = (reference.size // 8, body, norms, 4 * len(reference.buffers))
-    if any(found > most + _SPARE for found, most in zip(head.sections, longest, strict=True)):
+    if any(size > most + _SPARE for size, most in zip(head.sections, longest, strict=True)):
         raise DecodeError("a section is longer than it can be")
-    if _HEAD.size + sum(head.sections) + _SUM.size != length:
-        raise DecodeError(f"{length} bytes, the header says {_HEAD.size + sum(head.sections) + _SUM.size}")
+    announced = _HEAD.size + sum(head.sections) + SUM.size
+    if announced != length:
+        raise DecodeError(f"{length} bytes, the header says {announced}")
 
 
-def _read_raw(head: Header, sections: list[memoryview], mask: np.ndarray | None, reference: Reference) -> Raw:
+def _read_raw(head: Header, data: memoryview, mask: Bools | None, reference: Reference) -> Raw:
     near = reference.weights if mask is None else reference.weights[mask]
-    trained = None
-    values = unpack_floats(head.body_form, sections[1], near)
+    values, trained = unpack_floats(head.body_form, data, near), None
     if head.body_form == DIFFERENCES:
         trained = values
         with np.errstate(over="ignore", invalid="ignore"):
@@ -200,16 +191,16 @@ def _read_raw(head: Header, sections: list[memoryview], mask: np.ndarray | None,
     return Raw(values, trained, head.rate)
 
 
-def _read_levels(head: Header, sections: list[memoryview], mask: np.ndarray | None, reference: Reference) -> Quantised:
-    starts = bucket_starts(head.kept, head.bucket, reference.starts, mask)
-    norms = unpack_norms(head.norms_form, sections[2], len(starts) - 1)
-    quantiser = QUANTISERS[SCHEMES[head.scheme]]
-    levels = unpack_levels(
-        head.body_form, sections[1], quantiser.count(starts), head.s, quantiser.context(starts, head.seed)
-    )
-    if SCHEMES[head.scheme] == "eden" and head.s > 1 and not levels.all():
+def _read_levels(
+    head: Header, data: memoryview, norms_data: memoryview, mask: Bools | None, reference: Reference
+) -> Quantised:
+    scheme, starts = SCHEMES[head.scheme], bucket_starts(head.kept, head.bucket, reference.starts, mask)
+    norms = unpack_norms(head.norms_form, norms_data, len(starts) - 1)
+    count, context = QUANTISERS[scheme].count(starts), QUANTISERS[scheme].context(starts, head.seed)
+    levels = unpack_levels(head.body_form, data, count, head.s, context)
+    if scheme == "eden" and head.s > 1 and not levels.all():
         raise DecodeError("a level is 0 where none can be")
-    return Quantised(SCHEMES[head.scheme], levels, norms, head.s, head.bucket, head.seed)
+    return Quantised(scheme, levels, norms, head.s, head.bucket, head.seed)
 
 
 def entries(update: Update, reference: Reference) -> Singles:
@@ -230,31 +221,24 @@ def _length(update: Update, reference: Reference) -> float:
         flags = body.levels != 0
         if np.count_nonzero(flags) <= few(len(flags)):
             places = places_of(flags)
-            some = factors[np.searchsorted(starts, places, "right") - 1].astype(np.float64) * body.levels[places]
-            return float(np.sqrt(np.add.reduce(some * some)))
-        for start, stop, factor in spread(factors, starts):
-            wide = body.levels[start:stop] * factor.astype(np.float64)
-            total += float(np.add.reduce(np.square(wide, out=wide)))
-        return float(np.sqrt(total))
-    values = entries(update, reference)
-    for start in range(0, len(values), _CHUNK):
-        wide = values[start : start + _CHUNK].astype(np.float64)
+            sparse = factors[np.searchsorted(starts, places, "right") - 1].astype(np.float64) * body.levels[places]
+            return float(np.sqrt(np.add.reduce(sparse * sparse)))
+        runs = spread(factors, starts)
+        chunks = (np.multiply(body.levels[start:stop], factor, dtype=np.float64) for start, stop, factor in runs)
+    else:
+        values = entries(update, reference)
+        chunks = (values[start : start + _CHUNK].astype(np.float64) for start in range(0, len(values), _CHUNK))
+    for wide in chunks:
         total += float(np.add.reduce(np.square(wide, out=wide)))
-    return float(np.sqrt(total))
-
-
-def _rounded_up(length: float) -> float:
-    with np.errstate(over="ignore"):
-        single = np.float32(length)
-        return float(np.nextafter(single, np.float32(np.inf)) if float(single) < length else single)
+    return math.sqrt(total)
 
 
 def _mask_may_go(update: Update, body: Quantised, cost: int) -> bool:
     """Tell whether a mask of so many bytes can be left out and it may be worth it.
 
-    It can where zeros stay zeros and buckets do not depend on it. Then the places of levels that are not 0 are told
-    among all entries instead of the kept ones, which takes about log2(size / kept) bits more for each: of many
-    levels never less than three quarters of that, of few perhaps half.
+    It can where zeros stay zeros and buckets do not depend on it. Then the places of levels that are not 0 are sent
+    among all entries instead of the kept ones. That takes about log2(size / kept) more bits per level: with many
+    levels never less than three quarters of that, with few perhaps half.
     """
     if update.forms is not None or update.mask is None or body.scheme != "qsgd" or body.bucket > 0:
         return False
@@ -266,6 +250,6 @@ def _mask_may_go(update: Update, body: Quantised, cost: int) -> bool:
 def _without_mask(update: Update, body: Quantised) -> Levels:
     """Return levels of all entries, 0 for what was pruned; they may be shorter than a mask and the levels under it."""
     levels = np.zeros(update.size, np.int8)
-    some = places_of(body.levels != 0)
-    levels[update.places[some]] = body.levels[some]
+    places = places_of(body.levels != 0)
+    levels[update.places[places]] = body.levels[places]
     return levels

@@ -1,40 +1,47 @@
-"""The station's broadcast as bytes: w^t dense, or exact as its difference from a model that the vehicle still has."""
+"""What the station sends down as bytes: the model alone (version 1), or any named arrays (version 2).
+
+Arrays of float32 travel as exact differences from those that the vehicle has, others as they are. A message says how
+large its arrays are; the receiver sets the limit. Anything else raises DecodeError.
+"""
 
 import struct
+from math import prod
+from typing import Any
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
-from skyfed.types import Singles
+from skyfed.types import Arrays, Singles
 from skyfed.wire.floats import PLAIN, pack_floats, unpack_floats
-from skyfed.wire.reader import DecodeError
+from skyfed.wire.reader import SUM, DecodeError, seal, unpack_head, unseal
 from skyfed.wire.reference_model import Reference
 
-MAGIC, VERSION = b"SKYM", 1
-_HEAD = struct.Struct("<4sBBBIQQQQQ")  # ..., forms of weights and buffers, round, digest before and after, sizes, bytes
-_SUM = struct.Struct("<Q")
+MAGIC, MODEL_ALONE, NAMED = b"SKYM", 1, 2  # the last two are versions
+_MODEL_HEAD = struct.Struct("<4sBBBIQQQQQ")  # ..., forms of both parts, round, digest before and after, sizes, bytes
 _SPARE = 4096  # bytes that packing may add to numbers that cannot be packed
+_DTYPES = ("<f4", "|u1", "|i1", "<i4", "<i8", "<f8", "|b1")
+_MOST_ARRAYS, _MOST_AXES, _NAME = 32, 4, 24
+_HEAD = struct.Struct("<4sBBIQQ")  # magic, version, arrays, round, digest of what the vehicle has, and of what it gets
+_ENTRY = struct.Struct(f"<{_NAME}sBBB{_MOST_AXES}IQ")  # name, type, axes, form, lengths of the axes, bytes
 
 
 def encode_model(round: int, model: Reference, base: Reference | None) -> bytes:
     """Pack the model of a round for a vehicle that has `base`, or for one that has nothing."""
-    weights_form, weights = _pack(model.weights, None if base is None else base.weights)
-    buffers_form, buffers = _pack(model.buffers, None if base is None else base.buffers)
-    head = _HEAD.pack(
-        MAGIC, VERSION, weights_form, buffers_form, round, 0 if base is None else base.digest, model.digest,
+    weights_form, weights = _pack_floats(model.weights, None if base is None else base.weights)
+    buffers_form, buffers = _pack_floats(model.buffers, None if base is None else base.buffers)
+    head = _MODEL_HEAD.pack(
+        MAGIC, MODEL_ALONE, weights_form, buffers_form, round, 0 if base is None else base.digest, model.digest,
         model.size, len(model.buffers), len(weights),
     )  # fmt: skip
-    message = head + weights + buffers
-    return message + _SUM.pack(xxhash.xxh3_64_intdigest(message))
+    return seal(head, weights, buffers)
 
 
 def decode_model(data: bytes, round: int, sizes: tuple[int, int], base: Reference | None) -> tuple[Singles, Singles]:
     """Read weights and buffers of these sizes, or say what is wrong."""
-    if len(data) < _HEAD.size + _SUM.size:
-        raise DecodeError(f"truncated: {len(data)} bytes")
-    magic, version, weights_form, buffers_form, t, before, after, size, buffers, length = _HEAD.unpack_from(data)
-    if magic != MAGIC or version != VERSION:
-        raise DecodeError(f"not a model of version {VERSION}")
+    magic, version, weights_form, buffers_form, t, before, after, size, buffers, length = unpack_head(_MODEL_HEAD, data)
+    if magic != MAGIC or version != MODEL_ALONE:
+        raise DecodeError(f"not a model of version {MODEL_ALONE}")
     if (t, size, buffers) != (round, *sizes):
         raise DecodeError(f"round {t} and sizes {size}, {buffers}; expected {round} and {sizes[0]}, {sizes[1]}")
     if base is not None and (base.size, len(base.buffers)) != sizes:
@@ -43,22 +50,132 @@ def decode_model(data: bytes, round: int, sizes: tuple[int, int], base: Referenc
         raise DecodeError("a difference from another model")
     if (base is None and (weights_form, buffers_form) != (PLAIN, PLAIN)) or len(data) > 4 * sum(sizes) + _SPARE:
         raise DecodeError("longer than it can be, or a difference from nothing")
-    if xxhash.xxh3_64_intdigest(memoryview(data)[: -_SUM.size]) != _SUM.unpack(data[-_SUM.size :])[0]:
-        raise DecodeError("checksum differs")
-    body = memoryview(data)[_HEAD.size : -_SUM.size]
+    body = unseal(data)[_MODEL_HEAD.size :]
     if length > len(body):
         raise DecodeError("a section is longer than it can be")
-    near = base or Reference(np.zeros(size, np.float32), np.zeros(buffers, np.float32), np.array([0, size]))
+    near = base or _model(np.zeros(size, np.float32), np.zeros(buffers, np.float32))
     model = (
         unpack_floats(weights_form, body[:length], near.weights),
         unpack_floats(buffers_form, body[length:], near.buffers),
     )
     if not all(np.isfinite(part).all() for part in model):
         raise DecodeError("a weight or buffer is not finite")
-    if Reference(*model, np.array([0, size])).digest != after:
+    if _model(*model).digest != after:
         raise DecodeError("not the model that was sent")
     return model
 
 
-def _pack(values: Singles, near: Singles | None) -> tuple[int, bytes]:
-    return pack_floats(values, values if near is None else near, PLAIN if near is None else None)
+def digest_of(arrays: Arrays) -> int:
+    """Return 64 bits that stand for named arrays (XXH3); those of a model are its `Reference`'s."""
+    if _is_model(arrays):
+        return _model(**arrays).digest
+    hashed = xxhash.xxh3_64()
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name], order="C")  # np.ascontiguousarray would give a single number an axis
+        hashed.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        hashed.update(array.data if array.size else b"")
+    return int(hashed.intdigest())
+
+
+def encode_content(round: int, arrays: Arrays, base: Arrays | None) -> bytes:
+    """Pack what a vehicle gets in a round, given what it has; raises ValueError for what cannot be sent."""
+    if _is_model(arrays):
+        return encode_model(round, _model(**arrays), _model_in(base, len(arrays["weights"]), len(arrays["buffers"])))
+    if len(arrays) > _MOST_ARRAYS:
+        raise ValueError(f"{len(arrays)} arrays; allowed: at most {_MOST_ARRAYS}")
+    packed = [_pack(name, array, (base or {}).get(name)) for name, array in arrays.items()]
+    before = 0 if base is None else digest_of(base)
+    head = _HEAD.pack(MAGIC, NAMED, len(arrays), round, before, digest_of(arrays))
+    return seal(head, *(entry for entry, _ in packed), *(data for _, data in packed))
+
+
+def decode_content(data: bytes, round: int, model: tuple[int, int], most: int, base: Arrays | None) -> Arrays:
+    """Read what the station sent: a model of these sizes, or arrays of at most so many entries in all."""
+    version = data[4] if len(data) > 4 else 0
+    if version != NAMED:
+        weights, buffers = decode_model(data, round, model, _model_in(base, *model))
+        return {"weights": weights, "buffers": buffers}
+    magic, _, count, t, before, after = unpack_head(_HEAD, data)
+    at = _HEAD.size + count * _ENTRY.size
+    if magic != MAGIC or t != round or count > _MOST_ARRAYS or len(data) < at + SUM.size:
+        raise DecodeError(f"not what is sent down in round {round}")
+    if before != (0 if base is None else digest_of(base)):
+        raise DecodeError("a difference from another model")
+    message = unseal(data)
+    arrays: Arrays = {}
+    for k in range(count):
+        raw, kind, axes, form, *lengths, size = _ENTRY.unpack_from(message, _HEAD.size + k * _ENTRY.size)
+        shape, name = tuple(lengths[:axes]), raw.rstrip(b"\0").decode("ascii", "replace")
+        most -= prod(shape)
+        if kind >= len(_DTYPES) or axes > _MOST_AXES or any(lengths[axes:]) or most < 0 or size > len(message) - at:
+            raise DecodeError(f"array {k} is larger than allowed, or of an unknown kind")
+        if name in arrays or not name.isprintable() or raw != name.encode("ascii", "replace").ljust(_NAME, b"\0"):
+            raise DecodeError(f"array {k} has no name of its own")
+        arrays[name] = _unpack(name, kind, shape, form, message[at : at + size], (base or {}).get(name))
+        at += size
+    if at != len(message):
+        raise DecodeError("bytes that belong to no array")
+    if digest_of(arrays) != after:
+        raise DecodeError("not what was sent")
+    return arrays
+
+
+def _pack(name: str, array: NDArray[Any], base: NDArray[Any] | None) -> tuple[bytes, bytes]:
+    """Return an array's entry in the table of contents, and its data."""
+    code = array.dtype.str
+    if code not in _DTYPES or array.ndim > _MOST_AXES or not name.isascii() or not 1 <= len(name) <= _NAME:
+        raise ValueError(
+            f"array {name!r} of {array.dtype} with {array.ndim} axes cannot be sent; allowed: names of 1 to {_NAME} "
+            f"ASCII letters, at most {_MOST_AXES} axes, float32, float64, int8, uint8, int32, int64, bool"
+        )
+    form, data = PLAIN, b""
+    if code == "<f4":
+        near = base.reshape(-1) if base is not None and (base.dtype, base.shape) == (array.dtype, array.shape) else None
+        form, data = _pack_floats(np.ascontiguousarray(array).reshape(-1), near)
+    else:
+        data = np.ascontiguousarray(array).tobytes()
+    shape = [*array.shape, *[0] * (_MOST_AXES - array.ndim)]
+    return _ENTRY.pack(name.encode(), _DTYPES.index(code), array.ndim, form, *shape, len(data)), data
+
+
+def _unpack(
+    name: str, kind: int, shape: tuple[int, ...], form: int, data: memoryview, base: NDArray[Any] | None
+) -> NDArray[Any]:
+    dtype, size = np.dtype(_DTYPES[kind]), prod(shape)
+    if kind == 0:
+        if form != PLAIN and (base is None or base.dtype != np.float32 or base.shape != shape):
+            raise DecodeError(f"array {name!r} is a difference from what is not here")
+        near = np.zeros(size, np.float32) if base is None or form == PLAIN else base.reshape(-1)
+        values: NDArray[Any] = unpack_floats(form, data, near)
+    else:
+        if form != PLAIN or len(data) != size * dtype.itemsize:
+            raise DecodeError(f"array {name!r} has {len(data)} bytes, expected {size * dtype.itemsize}")
+        if _DTYPES[kind] == "|b1" and size and np.frombuffer(data, np.uint8).max() > 1:
+            raise DecodeError(f"array {name!r} has truth values other than 0 and 1")
+        values = np.frombuffer(data, dtype).copy()
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise DecodeError(f"an entry of {name!r} is not finite")
+    return values.reshape(shape)
+
+
+def _pack_floats(values: Singles, near: Singles | None) -> tuple[int, bytes]:
+    """Pack values as differences from `near`, or as they are where there is nothing near."""
+    return pack_floats(values, values, PLAIN) if near is None else pack_floats(values, near)
+
+
+def _is_model(arrays: Arrays) -> bool:
+    """Tell whether arrays are a model and nothing else."""
+    return set(arrays) == {"weights", "buffers"} and all(
+        array.dtype == np.float32 and array.ndim == 1 for array in arrays.values()
+    )
+
+
+def _model_in(base: Arrays | None, size: int, buffers: int) -> Reference | None:
+    """Return the model among the arrays that a vehicle has, if there is one of these sizes."""
+    wanted = {"weights": (size,), "buffers": (buffers,)}
+    model = {name: array for name, array in (base or {}).items() if array.shape == wanted.get(name)}
+    return _model(**model) if _is_model(model) else None
+
+
+def _model(weights: Singles, buffers: Singles) -> Reference:
+    return Reference(weights, buffers, np.array([0, len(weights)]))

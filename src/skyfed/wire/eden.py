@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from skyfed.types import Floats, Ints, Levels, Singles
+from skyfed.wire.buckets import Coded
 
 _ROWS = 1 << 18  # entries handled at a time, to stay in cache
 # Lloyd-Max levels of the normal distribution and the bounds between them, by number of levels above zero
@@ -45,9 +46,7 @@ class Eden:
         """Return the number of levels: whole blocks."""
         return (len(starts) - 1) * _block(starts)
 
-    def quantise(
-        self, values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator
-    ) -> tuple[Levels, Singles, int]:
+    def quantise(self, values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator) -> Coded:
         """Return the levels of the rotated entries, the scales (rounded to bfloat16 by a toss), and the seed."""
         seed = int(rng.integers(2**63))
         block = _block(starts)
@@ -110,7 +109,7 @@ class Eden:
 def _cuts(squares: Floats, variance: float, block: int) -> Singles:
     """Return for every bucket, by its squared norm, below how many deviations its entries go as 0.
 
-    A bucket that keeps the share f explains e(f) of its energy at h(f) + f bits an entry and has the relative variance
+    A bucket that keeps the share f explains e(f) of its energy at h(f) + f bits per entry and has the relative variance
     1/e - 1. Shares are chosen so that squares * (1/e - 1) + price * bits is least, and the price so that the variances
     of all buckets together are `variance` times the squares. Buckets of about the same norm are treated alike.
     """

@@ -30,7 +30,8 @@ def pack_symbols(symbols: Symbols) -> bytes:
         used = np.flatnonzero(counts)
         if len(used) > 1:
             coder = constriction.stream.stack.AnsCoder()
-            coder.encode_reverse(_ranks(counts)[chunk], _model(counts[used]))
+            ranks = (np.cumsum(counts > 0) - 1).astype(np.int32)
+            coder.encode_reverse(ranks[chunk], _model(counts[used]))
             words = coder.get_compressed()
             parts.append(number(len(words)) + words.astype("<u4").tobytes())
     return b"".join(parts)
@@ -131,10 +132,6 @@ def entropy_bits(symbols: Ints | Symbols | NDArray[np.int8]) -> float:
 def _chunks(symbols: Symbols) -> list[Symbols]:
     stops = [*range(0, len(symbols), _CHUNK), len(symbols)]
     return [symbols[start:stop] for start, stop in pairwise(stops)]
-
-
-def _ranks(counts: Ints) -> NDArray[np.int32]:
-    return (np.cumsum(counts > 0) - 1).astype(np.int32)
 
 
 def _model(counts: Ints) -> constriction.stream.model.Categorical:

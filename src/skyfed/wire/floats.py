@@ -38,16 +38,15 @@ def unpack_floats(form: int, data: memoryview, near: Singles) -> Singles:
         return np.frombuffer(data, "<f4").astype(np.float32)
     if form != DIFFERENCES or not len(near):
         raise DecodeError(f"floats in form {form}")
-    found = np.empty(len(near), np.float32)
-    reader = Reader(data)
+    values, reader = np.empty(len(near), np.float32), Reader(data)
     for part in _parts(len(near)):
-        found[part] = _unpack_chunk(reader, near[part])
+        values[part] = _unpack_chunk(reader, near[part])
     reader.end()
-    return found
+    return values
 
 
 def _parts(count: int) -> list[slice]:
-    return [slice(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
+    return [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
 
 
 def _pack_chunk(values: Singles, near: Singles) -> bytes:
@@ -57,15 +56,14 @@ def _pack_chunk(values: Singles, near: Singles) -> bytes:
 
 def _unpack_chunk(reader: Reader, near: Singles) -> Singles:
     data = bytes(reader.take(reader.number(8 * len(near) + 4096)))
-    found = np.empty(len(near), np.int32)
+    differences = np.empty(len(near), np.int32)
     with panics("packed floats are damaged"):
-        progress = standalone.simple_decompress_into(data, found)
-    if progress.n_processed != len(found) or not progress.finished:
-        raise DecodeError(f"{progress.n_processed} packed floats, {len(found)} expected")
-    if standalone.simple_compress(found, _HOW) != data:
+        progress = standalone.simple_decompress_into(data, differences)
+    if progress.n_processed != len(near) or not progress.finished:
+        raise DecodeError(f"{progress.n_processed} packed floats, {len(near)} expected")
+    if standalone.simple_compress(differences, _HOW) != data:
         raise DecodeError("packed floats are not as this version of pcodec packs them")
-    found += _ordered(near)
-    return _floats(found)
+    return _mirrored(differences + _ordered(near)).view(np.float32)
 
 
 @contextmanager
@@ -83,9 +81,9 @@ def panics(what: str) -> Iterator[None]:
 
 def _ordered(values: Singles) -> NDArray[np.int32]:
     """Number the floats in their order; -0 comes right before 0."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.int32)
+    return _mirrored(np.ascontiguousarray(values, np.float32).view(np.int32))
+
+
+def _mirrored(bits: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Turn the order of the negative ones around, from bits of floats to numbers in order and back."""
     return bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))
-
-
-def _floats(ordered: NDArray[np.int32]) -> Singles:
-    return (ordered ^ ((ordered >> 31) & np.int32(0x7FFFFFFF))).view(np.float32)

@@ -35,7 +35,7 @@ def pack_levels(
     """
     wanted = coder if form is None else form
     if wanted == RANGE:
-        packed = b"".join(_pack_group(group, s) for group in (levels[where] for where in _wheres(len(levels), context)))
+        packed = b"".join(_pack_group(levels[where], s) for where in _wheres(len(levels), context))
     elif wanted == ZSTD:
         packed = _zstd_pack(_pack_planes(levels, s))
     if wanted != PLAIN and (form is not None or len(packed) < plain_length(len(levels), s)):
@@ -45,7 +45,6 @@ def pack_levels(
 
 def unpack_levels(form: int, data: memoryview, count: int, s: int, context: Symbols | None) -> Levels:
     """Read `count` levels."""
-    length = plain_length(count, s)
     if form == PLAIN:
         return _unpack_planes(data, count, s)
     if form == RANGE:
@@ -56,7 +55,7 @@ def unpack_levels(form: int, data: memoryview, count: int, s: int, context: Symb
         reader.end()
         return levels
     if form == ZSTD:
-        plain = _zstd_unpack(data, length)
+        plain = _zstd_unpack(data, plain_length(count, s))
         if _zstd_pack(plain) != data:
             raise DecodeError("levels are not as this version of zstd packs them")
         return _unpack_planes(memoryview(plain), count, s)
@@ -109,8 +108,8 @@ def _wheres(count: int, context: Symbols | None) -> Iterator[slice | Bools]:
     if context is None or not count:
         yield slice(None)
         return
-    for one in range(int(context.max()) + 1):
-        yield context == one
+    for value in range(int(context.max()) + 1):
+        yield context == value
 
 
 def _pack_group(levels: Levels, s: int) -> bytes:
@@ -119,8 +118,8 @@ def _pack_group(levels: Levels, s: int) -> bytes:
     if count > few(len(levels)):
         return number(count) + pack_symbols((levels.astype(np.int16) + s).astype(np.uint8))
     places = places_of(flags)
-    found = levels[places]
-    return number(count) + pack_places(places) + pack_symbols((found + s - (found > 0)).astype(np.uint8))
+    nonzero = levels[places]
+    return number(count) + pack_places(places) + pack_symbols((nonzero + s - (nonzero > 0)).astype(np.uint8))
 
 
 def _unpack_group(reader: Reader, size: int, s: int) -> Levels:

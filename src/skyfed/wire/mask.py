@@ -28,15 +28,15 @@ def pack_mask(update: Update, reference: Reference, form: int | None = None) -> 
     guessable = 0 <= update.threshold <= float(np.finfo(np.float32).max)
     if form in (None, GUESS) and guessable:
         flips = places_of(reference.guess(update.threshold) != mask)
-    found = {}
-    if form == BITMAP or form is None:
-        found[BITMAP] = np.packbits(mask).tobytes()
+    packed = {}
+    if form in (None, BITMAP):
+        packed[BITMAP] = np.packbits(mask).tobytes()
     if form == PLACES or (form is None and min(update.kept, len(mask) - update.kept) <= few(len(mask))):
-        found[PLACES] = pack_places(places_of(mask if _kept_fewer(update.kept, len(mask)) else ~mask))
+        packed[PLACES] = pack_places(places_of(mask if _kept_fewer(update.kept, len(mask)) else ~mask))
     if form == GUESS or (form is None and guessable and len(flips) <= few(len(mask))):
-        found[GUESS] = _THRESHOLD.pack(abs(update.threshold)) + number(len(flips)) + pack_places(flips)
-    best = min(found, key=lambda key: len(found[key]))
-    return best, found[best]
+        packed[GUESS] = _THRESHOLD.pack(abs(update.threshold)) + number(len(flips)) + pack_places(flips)
+    best = min(packed, key=lambda key: len(packed[key]))
+    return best, packed[best]
 
 
 def unpack_mask(

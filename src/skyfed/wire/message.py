@@ -1,4 +1,4 @@
-"""Uploads of one vector, or of several named ones (docs/wire.md).
+"""Uploads of one vector or of several named ones, as bytes and as the station sees them (docs/wire.md).
 
 One vector over the model's weights is a message of version 2 (`codec.py`), byte for byte. Several vectors are a
 message of version 3: a header, a table of contents, the parts, and a checksum. The receiver knows the names and sizes
@@ -7,14 +7,13 @@ of all parts beforehand. Anything else raises DecodeError.
 
 import struct
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-import xxhash
 
 from skyfed.types import Singles, Update
-from skyfed.wire.codec import MAGIC, decode, encode
-from skyfed.wire.reader import DecodeError
+from skyfed.wire.codec import MAGIC, decode, encode, entries
+from skyfed.wire.reader import DecodeError, seal, unpack_head, unseal
 from skyfed.wire.reference_model import Expected, Reference
 
 MODEL = -1  # size of a part: a vector over the model's weights, which may be masked and quantised
@@ -23,10 +22,51 @@ _MOST_PARTS, _MOST_ENTRIES = 16, 2**31
 _NAME = 24  # bytes
 _HEAD = struct.Struct("<4sBBII")  # magic, version, parts, round, vehicle
 _ENTRY = struct.Struct(f"<{_NAME}sQ")  # name, bytes
-_SUM = struct.Struct("<Q")
 
 Parts = Mapping[str, Update | Singles]
 Sizes = Mapping[str, int]  # MODEL, or the number of entries of a plain vector
+
+
+@dataclass(frozen=True)
+class Message:
+    """One vehicle's upload: decoded vectors, whose they are, and how much they count.
+
+    parts      its vectors by name, as the algorithm declared them
+    reference  the model that it was made from
+    weight     what server.alpha gives its vehicle, before weights are rescaled to those who take part
+    samples    training samples that the vehicle reports
+    notes      what the station finds out about it, for the table of uploads
+    """
+
+    vehicle: int
+    round: int
+    parts: dict[str, Update | Singles]
+    reference: Reference
+    weight: float = 1.0
+    samples: int = 0
+    notes: dict[str, float | int | bool | str] = field(default_factory=dict)
+
+    @property
+    def update(self) -> Update:
+        """The first vector over the model's weights."""
+        update = next((part for part in self.parts.values() if isinstance(part, Update)), None)
+        if update is None:
+            raise ValueError(f"no vector over the model's weights among {', '.join(self.parts)}")
+        return update
+
+    def values(self, name: str | None = None) -> Singles:
+        """Return the entries of a vector that were sent, those under its mask; of the first if none is named."""
+        part = self.update if name is None else self.parts[name]
+        return entries(part, self.reference) if isinstance(part, Update) else part
+
+    def vector(self, name: str | None = None) -> Singles:
+        """Return all entries of a vector, zero where its mask left them out."""
+        part = self.update if name is None else self.parts[name]
+        if not isinstance(part, Update) or part.mask is None:
+            return self.values(name)
+        whole = np.zeros(part.size, np.float32)
+        whole[part.places] = self.values(name)
+        return whole
 
 
 def check_sizes(sizes: Sizes) -> None:
@@ -41,26 +81,23 @@ def check_sizes(sizes: Sizes) -> None:
 
 
 def encode_parts(parts: Parts, sizes: Sizes, round: int, vehicle: int, reference: Reference) -> bytes:
-    """Pack an upload; both sides know `sizes` and `common`. Raises ValueError if the parts are not as declared."""
+    """Pack an upload; both sides know `sizes` and `reference`. Raises ValueError if the parts are not as declared."""
     if list(parts) != list(sizes):
         raise ValueError(f"the message has {list(parts)}, declared are {list(sizes)}")
     packed = [_pack(name, parts[name], size, _base(reference, sizes, name)) for name, size in sizes.items()]
     if len(sizes) == 1 and MODEL in sizes.values():
         return packed[0]
     head = _HEAD.pack(MAGIC, SEVERAL, len(packed), round, vehicle)
-    entries = [_ENTRY.pack(name.encode(), len(data)) for name, data in zip(sizes, packed, strict=True)]
-    message = b"".join([head, *entries, *packed])
-    return message + _SUM.pack(xxhash.xxh3_64_intdigest(message))
+    table = [_ENTRY.pack(name.encode(), len(data)) for name, data in zip(sizes, packed, strict=True)]
+    return seal(head, *table, *packed)
 
 
 def decode_parts(data: bytes, sizes: Sizes, expected: Expected) -> dict[str, Update | Singles]:
     """Read an upload with these parts, or say what is wrong with it."""
     if len(sizes) == 1 and MODEL in sizes.values():
         return {next(iter(sizes)): decode(data, expected)}
-    table = _HEAD.size + len(sizes) * _ENTRY.size
-    if len(data) < table + _SUM.size:
-        raise DecodeError(f"truncated: {len(data)} bytes")
-    magic, version, count, t, vehicle = _HEAD.unpack_from(data)
+    table = len(sizes) * _ENTRY.size
+    magic, version, count, t, vehicle = unpack_head(_HEAD, data, table)
     if magic != MAGIC or version != SEVERAL:
         raise DecodeError(f"not an upload of version {SEVERAL}")
     if (count, t, vehicle) != (len(sizes), expected.round, expected.vehicle):
@@ -68,25 +105,23 @@ def decode_parts(data: bytes, sizes: Sizes, expected: Expected) -> dict[str, Upd
             f"{count} vectors of round {t} and vehicle {vehicle}; "
             f"expected {len(sizes)}, {expected.round} and {expected.vehicle}"
         )
-    if xxhash.xxh3_64_intdigest(memoryview(data)[: -_SUM.size]) != _SUM.unpack(data[-_SUM.size :])[0]:
-        raise DecodeError("checksum differs")
-    found: dict[str, Update | Singles] = {}
-    at = table
+    message, at = unseal(data), _HEAD.size + table
+    parts: dict[str, Update | Singles] = {}
     for k, (name, size) in enumerate(sizes.items()):
         written, length = _ENTRY.unpack_from(data, _HEAD.size + k * _ENTRY.size)
         if written != name.encode().ljust(_NAME, b"\0"):
             raise DecodeError(f"vector {k} is not named {name!r}")
-        if length > len(data) - _SUM.size - at:
+        if length > len(message) - at:
             raise DecodeError(f"vector {name!r} is longer than the message")
         part = data[at : at + length]
         at += length
         if size == MODEL:
-            found[name] = decode(part, replace(expected, reference=_base(expected.reference, sizes, name)))
+            parts[name] = decode(part, replace(expected, reference=_base(expected.reference, sizes, name)))
         else:
-            found[name] = _unpack_plain(part, name, size)
-    if at != len(data) - _SUM.size:
+            parts[name] = _unpack_plain(part, name, size)
+    if at != len(message):
         raise DecodeError("bytes that belong to no vector")
-    return found
+    return parts
 
 
 def _base(reference: Reference, sizes: Sizes, name: str) -> Reference:

@@ -1,25 +1,24 @@
 """The quantisers, behind one interface: QSGD as in the paper, subtractive dither, rotation (EDEN).
 
-Each turns the entries of d into small whole numbers (levels) and one norm a bucket, and back without bias.
+Each turns the entries of d into small whole numbers (levels) and one norm per bucket, and back without bias.
 """
 
 from typing import Annotated, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from skyfed.settings import Settings
 from skyfed.types import Ints, Levels, Singles
-from skyfed.wire.buckets import ROUNDING, SMALLEST, TENSOR, bucket_norms, spread
+from skyfed.wire.buckets import ROUNDING, SMALLEST, TENSOR, Coded, bucket_norms, spread
 from skyfed.wire.eden import Eden
 
 Scheme = Literal["qsgd", "dither", "eden"]
 
 
-class QuantiseSettings(BaseModel):
+class QuantiseSettings(Settings):
     """How uploads are quantised."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     scheme: Scheme = Field(
         "qsgd", description="the quantiser: qsgd (the paper's), dither (subtractive), eden (rotation)"
@@ -41,7 +40,7 @@ class QuantiseSettings(BaseModel):
 
     @property
     def bucket_code(self) -> int:
-        """Bucket as a number: 0 all, -1 one a tensor, n."""
+        """Bucket as a number: 0 all, -1 one per tensor, n."""
         return TENSOR if self.bucket == "tensor" else int(self.bucket)
 
     @field_validator("bucket")
@@ -55,10 +54,12 @@ class QuantiseSettings(BaseModel):
     def _rotatable(self) -> "QuantiseSettings":
         if self.scheme == "eden" and not Eden.fits(self.bucket_code, self.s):
             raise ValueError("scheme = 'eden': allowed: bucket a power of two from 64 to 65536, s 1, 2 or 4")
-        if self.variance is not None and (self.scheme, self.s) != ("eden", 1):
+        if self.variance is None:
+            return self
+        if (self.scheme, self.s) != ("eden", 1):
             raise ValueError("variance: allowed: with scheme = 'eden' and s = 1")
-        if self.variance is not None and self.variance > Eden.most_variance(self.bucket_code):
-            most = Eden.most_variance(self.bucket_code)
+        most = Eden.most_variance(self.bucket_code)
+        if self.variance > most:
             raise ValueError(
                 f"variance: allowed: at most {most:.3g} with buckets of {self.bucket}; larger ones go further"
             )
@@ -72,11 +73,10 @@ class Quantiser(Protocol):
     """
 
     def count(self, starts: Ints) -> int:
-        """Return the number of levels for these buckets."""
+        """Return the number of levels for these buckets: by default one per entry."""
+        return int(starts[-1])
 
-    def quantise(
-        self, values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator
-    ) -> tuple[Levels, Singles, int]:
+    def quantise(self, values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator) -> Coded:
         """Return levels, norms and seed; the mean of `dequantise` over rng is `values`."""
 
     def dequantise(self, levels: Levels, norms: Singles, starts: Ints, s: int, seed: int) -> Singles:
@@ -87,21 +87,16 @@ class Quantiser(Protocol):
 
     def context(self, starts: Ints, seed: int) -> NDArray[np.uint8] | None:
         """Return what both sides know about each level before it is sent, if that helps to code it."""
+        return None
 
 
-class Qsgd:
+class Qsgd(Quantiser):
     """Rounds to one of the two nearest levels of norm/s by a toss that keeps the mean (Eq. 12).
 
     For d between levels l and l+1, signs included, floor(d s/norm + u) with u uniform on [0, 1) is just that toss.
     """
 
-    def count(self, starts: Ints) -> int:
-        """Return the number of levels."""
-        return int(starts[-1])
-
-    def quantise(
-        self, values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator
-    ) -> tuple[Levels, Singles, int]:
+    def quantise(self, values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator) -> Coded:
         """Draw level l or l+1 with l/s <= |d|/norm < (l+1)/s; a bucket of zeros has norm 0 and levels 0."""
         norms = bucket_norms(values, starts, norm)
         levels = np.empty(len(values), np.int8)
@@ -110,7 +105,7 @@ class Qsgd:
             drawn = coins.draw(stop - start)
             drawn += values[start:stop] * factor
             # floor before anything else is added: a larger sum would round an entry of exactly 0 up to level 1
-            np.minimum(np.floor(drawn, out=drawn), s, out=levels[start:stop], casting="unsafe")
+            np.clip(np.floor(drawn, out=drawn), -s, s, out=levels[start:stop], casting="unsafe")
         return levels, norms, 0
 
     def dequantise(self, levels: Levels, norms: Singles, starts: Ints, s: int, seed: int) -> Singles:
@@ -128,20 +123,11 @@ class Qsgd:
         n = int(np.diff(starts).max(initial=0))
         return float(ROUNDING * min(n / (4 * s * s), n**0.5 / s))
 
-    def context(self, starts: Ints, seed: int) -> None:
-        """Nothing is known beforehand."""
 
-
-class Dither:
+class Dither(Quantiser):
     """Rounds after adding noise that the other side knows and takes away again: the error is uniform, whatever d is."""
 
-    def count(self, starts: Ints) -> int:
-        """Return the number of levels."""
-        return int(starts[-1])
-
-    def quantise(
-        self, values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator
-    ) -> tuple[Levels, Singles, int]:
+    def quantise(self, values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator) -> Coded:
         """Return floor(d s/norm + v) with v uniform on [0, 1) from the seed."""
         seed = int(rng.integers(2**63))
         noise = _noise(seed)
@@ -170,10 +156,10 @@ class Dither:
     def context(self, starts: Ints, seed: int) -> NDArray[np.uint8]:
         """Where v lies: small entries become -1 only for v near 0, and 1 only for v near 1."""
         noise = _noise(seed)
-        found = np.empty(int(starts[-1]), np.uint8)
+        contexts = np.empty(int(starts[-1]), np.uint8)
         for start, stop, _ in spread(np.zeros(len(starts) - 1, np.float32), starts):
-            found[start:stop] = _CONTEXTS[(noise.random(stop - start, np.float32) * 256).astype(np.uint8)]
-        return found
+            contexts[start:stop] = _CONTEXTS[(noise.random(stop - start, np.float32) * 256).astype(np.uint8)]
+        return contexts
 
 
 QUANTISERS: dict[str, Quantiser] = {"qsgd": Qsgd(), "dither": Dither(), "eden": Eden()}
@@ -193,15 +179,15 @@ class _Coins:
     """Numbers uniform on [0, 1): those that `rng.random` gives, in half its time."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self._words, self._left = rng.bit_generator, np.empty(0, np.uint32)
+        self._source, self._left = rng.bit_generator, np.empty(0, np.uint32)
 
     def draw(self, count: int) -> Singles:
-        more = self._words.random_raw(-(-(count - len(self._left)) // 2)).astype("<u8", copy=False).view("<u4")
-        words = np.concatenate([self._left, more]) if len(self._left) else more
-        words, self._left = words[:count], words[count:].copy()
-        found = (words >> 8).astype(np.float32)
-        found *= np.float32(2.0**-24)
-        return found
+        more = self._source.random_raw(-(-(count - len(self._left)) // 2)).astype("<u8", copy=False).view("<u4")
+        bits = np.concatenate([self._left, more]) if len(self._left) else more
+        bits, self._left = bits[:count], bits[count:].copy()
+        coins = (bits >> 8).astype(np.float32)
+        coins *= np.float32(2.0**-24)
+        return coins
 
 
 def _noise(seed: int) -> np.random.Generator:

@@ -1,10 +1,38 @@
-"""Reading bytes that anybody may have written."""
+"""Frame messages with a checksum, and read bytes that anybody may have written."""
+
+import struct
+from typing import Any
+
+import xxhash
 
 from skyfed.errors import SkyfedError
+
+SUM = struct.Struct("<Q")  # checksum at the end of every message
 
 
 class DecodeError(SkyfedError, ValueError):
     """The bytes are not a valid upload, or not the expected one."""
+
+
+def seal(*parts: bytes) -> bytes:
+    """Join the parts of a message and append their checksum (XXH3)."""
+    message = b"".join(parts)
+    return message + SUM.pack(xxhash.xxh3_64_intdigest(message))
+
+
+def unseal(data: bytes) -> memoryview:
+    """Return a message without its checksum, which must be right."""
+    message = memoryview(data)[: -SUM.size]
+    if xxhash.xxh3_64_intdigest(message) != SUM.unpack(data[-SUM.size :])[0]:
+        raise DecodeError("checksum differs")
+    return message
+
+
+def unpack_head(head: struct.Struct, data: bytes, table: int = 0) -> tuple[Any, ...]:
+    """Return the fields of a message's header; `table` bytes and the checksum must follow it at least."""
+    if len(data) < head.size + table + SUM.size:
+        raise DecodeError(f"truncated: {len(data)} bytes")
+    return head.unpack_from(data)
 
 
 class Reader:
@@ -22,15 +50,14 @@ class Reader:
 
     def number(self, most: int) -> int:
         """Return the next number (LEB128, in its shortest form), at most `most`."""
-        found, shift = 0, 0
-        while shift < 64:
+        value = 0
+        for shift in range(0, 64, 7):
             byte = self.take(1)[0]
-            found |= (byte & 127) << shift
+            value |= (byte & 127) << shift
             if byte < 128:
-                if found > most or (byte == 0 and shift):
-                    raise DecodeError(f"a number is {found}, at most {most} is possible")
-                return found
-            shift += 7
+                if value > most or (byte == 0 and shift):
+                    raise DecodeError(f"a number is {value}, at most {most} is possible")
+                return value
         raise DecodeError("a number is too long")
 
     def end(self) -> None:
@@ -41,9 +68,9 @@ class Reader:
 
 def number(value: int) -> bytes:
     """Write a number from 0 on as LEB128."""
-    found = bytearray()
+    written = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        written.append(value & 127 | 128)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    written.append(value)
+    return bytes(written)

@@ -2,8 +2,8 @@
 
 from skyfed.world.arrivals import SensingSettings, initial_counts, new_counts
 from skyfed.world.camera import SensorSettings, footprint_side
-from skyfed.world.cost import CostSettings, Spending, round_flops
-from skyfed.world.world import Effort, View, Where, World, WorldSettings, data_of, samples_of, spend_at
+from skyfed.world.cost import CostSettings, Effort, Spending, Where, round_flops, spend_at
+from skyfed.world.world import View, World, WorldSettings, data_of, samples_of
 
 __all__ = [
     "CostSettings",

@@ -1,8 +1,9 @@
 """How many samples a vehicle starts with and how many a round brings (Eq. 6)."""
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from skyfed.settings import Positive, Settings
 from skyfed.types import Floats, Ints
 
 _ROUNDING = 1e-12  # relative: a ceiling must not be raised by float noise, nor a small share lost
@@ -10,10 +11,8 @@ _ROUNDING = 1e-12  # relative: a ceiling must not be raised by float noise, nor 
 RIM = 1e-9  # m: a position on the rim is over the disc
 
 
-class SensingSettings(BaseModel):
+class SensingSettings(Settings):
     """Sizes of the data sets and how sensing fades with distance."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     n_max: int = Field(420, ge=0, le=100_000_000, description="N_max: most training samples a round brings (Eq. 6)")
     n_max_test: int = Field(80, ge=0, le=100_000_000, description="the same for the test set")
@@ -21,7 +20,7 @@ class SensingSettings(BaseModel):
         512, ge=1, le=100_000_000, description="training samples a vehicle starts with, shared out by its mean psi"
     )
     initial_test: int = Field(128, ge=1, le=100_000_000, description="the same for the test set")
-    decay_length: float = Field(50.0, gt=0, allow_inf_nan=False, description="m; 1 is the paper's exp(-metres)")
+    decay_length: Positive = Field(50.0, description="m; 1 is the paper's exp(-metres)")
     keep_last: int = Field(0, ge=0, description="most samples a vehicle keeps, the newest; 0 keeps all")
 
 
@@ -39,8 +38,8 @@ def new_counts(positions: Floats, psi: Floats, centres: Floats, radii: Floats, n
     far = np.hypot(*(positions[None] - centres[:, None]).transpose(2, 0, 1))  # (C, T)
     over = far <= radii[:, None] + RIM
     part = np.where(over, n_max * psi * np.exp(-far / decay_length), 0.0)
-    total = np.ceil(part.sum(axis=0) * (1 - _ROUNDING))
     whole = part.sum(axis=0)
+    total = np.ceil(whole * (1 - _ROUNDING))
     exact = total * np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
     counts = np.floor(exact * (1 + _ROUNDING))
     for t in np.flatnonzero(total > counts.sum(axis=0)):

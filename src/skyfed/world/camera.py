@@ -2,15 +2,15 @@
 
 import math
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from skyfed.settings import Positive, Settings
 
 
-class SensorSettings(BaseModel):
+class SensorSettings(Settings):
     """A camera that looks straight down."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    altitude: float = Field(50.0, gt=0, allow_inf_nan=False, description="h, height above ground, m")
+    altitude: Positive = Field(50.0, description="h, height above ground, m")
     fov: float = Field(30.0, gt=0, lt=90, description="theta, half the opening angle, degrees (as in 2 h tan(theta))")
 
 

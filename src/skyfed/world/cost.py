@@ -7,47 +7,32 @@ from dataclasses import dataclass
 from math import atan2, degrees, exp, hypot, isfinite, log2, log10, pi, sqrt
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from skyfed.errors import BadInputError
 from skyfed.learning.settings import TrainSettings
+from skyfed.settings import Finite, NotNegative, Positive, Settings
 
-_LIGHT = 299_792_458.0  # metres a second
+_LIGHT = 299_792_458.0  # metres per second
 
 
-class CpuSettings(BaseModel):
+class CpuSettings(Settings):
     """The vehicle's processor: cycles = FLOPs x cycles_per_flop, seconds = cycles / f, joules = C cycles f^2."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    frequency: float = Field(1.5e9, gt=0, allow_inf_nan=False, description="f, Hz (a small single-board computer)")
-    cycles_per_flop: float = Field(
-        0.25, gt=0, allow_inf_nan=False, description="cycles of one floating-point operation (four a cycle)"
-    )
-    capacitance: float = Field(
-        1e-28,
-        gt=0,
-        allow_inf_nan=False,
-        description="C, switched capacitance, J s^2 (usual in edge computing)",
-    )
+    frequency: Positive = Field(1.5e9, description="f, Hz (a small single-board computer)")
+    cycles_per_flop: Positive = Field(0.25, description="cycles of one floating-point operation (four a cycle)")
+    capacitance: Positive = Field(1e-28, description="C, switched capacitance, J s^2 (usual in edge computing)")
 
 
-class FlightCostSettings(BaseModel):
+class FlightCostSettings(Settings):
     """Propulsion of a rotary-wing vehicle: Zeng, Xu and Zhang, IEEE Trans. Wireless Commun. 18(4), 2019, Eq. 12."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    speed: float = Field(10.0, gt=0, allow_inf_nan=False, description="cruising speed, m/s")
-    blade_power: float = Field(79.86, ge=0, allow_inf_nan=False, description="P0, blade profile power in hover, W")
-    induced_power: float = Field(88.63, ge=0, allow_inf_nan=False, description="Pi, induced power in hover, W")
-    tip_speed: float = Field(120.0, gt=0, allow_inf_nan=False, description="tip speed of the blades, m/s")
-    induced_velocity: float = Field(4.03, gt=0, allow_inf_nan=False, description="v0, mean induced velocity, m/s")
-    drag: float = Field(
-        0.0092,
-        ge=0,
-        allow_inf_nan=False,
-        description="d0 rho s A / 2, parasite drag, kg/m (0.6, 1.225, 0.05, 0.503)",
-    )
+    speed: Positive = Field(10.0, description="cruising speed, m/s")
+    blade_power: NotNegative = Field(79.86, description="P0, blade profile power in hover, W")
+    induced_power: NotNegative = Field(88.63, description="Pi, induced power in hover, W")
+    tip_speed: Positive = Field(120.0, description="tip speed of the blades, m/s")
+    induced_velocity: Positive = Field(4.03, description="v0, mean induced velocity, m/s")
+    drag: NotNegative = Field(0.0092, description="d0 rho s A / 2, parasite drag, kg/m (0.6, 1.225, 0.05, 0.503)")
 
     def power(self, speed: float) -> float:
         """Watts at this speed, m/s; hovering is speed 0."""
@@ -57,25 +42,23 @@ class FlightCostSettings(BaseModel):
         return blades + induced + self.drag * speed**3
 
 
-class RadioSettings(BaseModel):
+class RadioSettings(Settings):
     """Air-to-ground link: Al-Hourani, Kandeepan and Lardner, IEEE Wireless Commun. Lett. 3(6), 2014 (suburban)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    bandwidth: float = Field(1e6, gt=0, allow_inf_nan=False, description="Hz that one vehicle has for itself")
-    power: float = Field(0.1, gt=0, allow_inf_nan=False, description="transmit power, W (20 dBm)")
-    circuit_power: float = Field(0.1, ge=0, allow_inf_nan=False, description="power of the radio besides, W")
+    bandwidth: Positive = Field(1e6, description="Hz that one vehicle has for itself")
+    power: Positive = Field(0.1, description="transmit power, W (20 dBm)")
+    circuit_power: NotNegative = Field(0.1, description="power of the radio besides, W")
     efficiency: float = Field(0.35, gt=0, le=1, description="of the power amplifier")
-    carrier: float = Field(2.4e9, gt=0, allow_inf_nan=False, description="carrier frequency, Hz")
-    noise: float = Field(-174.0, allow_inf_nan=False, description="noise density, dBm/Hz (room temperature)")
-    noise_figure: float = Field(6.0, allow_inf_nan=False, description="of the station's receiver, dB")
-    los_a: float = Field(4.88, ge=0, allow_inf_nan=False, description="a of the probability of a line of sight")
-    los_b: float = Field(0.43, ge=0, allow_inf_nan=False, description="b of the probability of a line of sight")
-    loss_los: float = Field(0.1, ge=0, allow_inf_nan=False, description="loss beyond free space if there is one, dB")
-    loss_blocked: float = Field(21.0, ge=0, allow_inf_nan=False, description="the same if there is none, dB")
+    carrier: Positive = Field(2.4e9, description="carrier frequency, Hz")
+    noise: Finite = Field(-174.0, description="noise density, dBm/Hz (room temperature)")
+    noise_figure: Finite = Field(6.0, description="of the station's receiver, dB")
+    los_a: NotNegative = Field(4.88, description="a of the probability of a line of sight")
+    los_b: NotNegative = Field(0.43, description="b of the probability of a line of sight")
+    loss_los: NotNegative = Field(0.1, description="loss beyond free space if there is one, dB")
+    loss_blocked: NotNegative = Field(21.0, description="the same if there is none, dB")
 
     def rate(self, ground: float, altitude: float) -> float:
-        """Bits a second from this ground distance and altitude, metres (Shannon, mean path loss)."""
+        """Bits per second from this ground distance and altitude, metres (Shannon, mean path loss)."""
         angle = degrees(atan2(altitude, ground))
         clear = 1 / (1 + self.los_a * exp(-self.los_b * (angle - self.los_a)))
         far = max(1.0, hypot(ground, altitude))
@@ -91,36 +74,30 @@ class RadioSettings(BaseModel):
         return self.power / self.efficiency + self.circuit_power
 
 
-class CostSettings(BaseModel):
+class CostSettings(Settings):
     """What a vehicle's round costs (modelled)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Literal["law", "device"] = Field(
         "device", description="law: the paper's abstract units for training alone; device: flying, computing, sending"
     )
-    t_train: float = Field(1.0, gt=0, allow_inf_nan=False, description="law: t_tr, seconds of one dense local round")
-    e_train: float = Field(1.0, gt=0, allow_inf_nan=False, description="law: e_tr, joules of one dense local round")
+    t_train: Positive = Field(1.0, description="law: t_tr, seconds of one dense local round")
+    e_train: Positive = Field(1.0, description="law: e_tr, joules of one dense local round")
     cpu: CpuSettings = CpuSettings()
     flight: FlightCostSettings = FlightCostSettings()
     radio: RadioSettings = RadioSettings()
-    deadline: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="device: seconds from the start of a round to the end of an upload"
+    deadline: Positive | None = Field(
+        None, description="device: seconds from the start of a round to the end of an upload"
     )
     late: Literal["wait", "drop"] = Field("wait", description="what the station does with uploads after the deadline")
-    battery: float = Field(
-        4.68e5,
-        gt=0,
-        allow_inf_nan=False,
-        description="device: joules a vehicle starts with (130 Wh)",
-    )
+    battery: Positive = Field(4.68e5, description="device: joules a vehicle starts with (130 Wh)")
 
     @model_validator(mode="after")
     def _finite(self) -> "CostSettings":
         """A round far away and one near by must have a time and an energy."""
         try:
-            some = [spend(self, 5.0, 1e9, 10**6, 1e3, ground, 100.0) for ground in (0.0, 1e4)]
-            good = all(isfinite(one.seconds) and isfinite(one.joules) for one in some)
+            places = [Where(1e3, ground, 100.0) for ground in (0.0, 1e4)]
+            costs = [spend_at(self, where, Effort(5.0, 1e9, 10**6)) for where in places]
+            good = all(isfinite(spent.seconds) and isfinite(spent.joules) for spent in costs)
         except (ArithmeticError, ValueError):
             good = False
         if not good:
@@ -129,12 +106,34 @@ class CostSettings(BaseModel):
 
 
 @dataclass(frozen=True)
+class Where:
+    """Where a vehicle is in a round, metres: flown to get there, ground distance to the station, height."""
+
+    flown: float
+    ground: float
+    altitude: float
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a vehicle did in a round: dense local rounds that its work amounts to, FLOPs of one, bytes that it sent."""
+
+    rounds: float
+    flops: float
+    sent: int
+
+    def after(self, before: "Effort | None") -> "Effort":
+        """Return this work together with what the vehicle did before in the same round."""
+        return self if before is None else Effort(before.rounds + self.rounds, self.flops, before.sent + self.sent)
+
+
+@dataclass(frozen=True)
 class Spending:
     """One vehicle's seconds and joules in one round, modelled.
 
     fly    flying to the round's place; its joules include hovering while training and sending
     train  the dense and the masked steps, by the paper's law of pruning
-    send   the upload, from measured bytes; rate in bits a second, 0 where no radio is modelled
+    send   the upload, from measured bytes; rate in bits per second, 0 where no radio is modelled
     """
 
     fly_seconds: float = 0.0
@@ -164,22 +163,20 @@ def round_flops(train: TrainSettings, multiplications: float, held: int) -> floa
     return 6.0 * multiplications * min(train.batch_size, held) * train.batches_per_round
 
 
-def spend(
-    settings: CostSettings, rounds: float, flops: float, message: int, flown: float, ground: float, altitude: float
-) -> Spending:
-    """Return what a round costs: so many dense local rounds of so many FLOPs, a message of so many bytes."""
-    if settings.model == "law":
-        return Spending(train_seconds=rounds * settings.t_train, train_joules=rounds * settings.e_train)
-    cpu, flight, radio = settings.cpu, settings.flight, settings.radio
-    cycles = rounds * flops * cpu.cycles_per_flop
-    fly, train = flown / flight.speed, cycles / cpu.frequency
-    rate = radio.rate(ground, altitude)
+def spend_at(cost: CostSettings, where: Where, effort: Effort) -> Spending:
+    """Return what a round at a place costs."""
+    if cost.model == "law":
+        return Spending(train_seconds=effort.rounds * cost.t_train, train_joules=effort.rounds * cost.e_train)
+    cpu, flight, radio = cost.cpu, cost.flight, cost.radio
+    cycles = effort.rounds * effort.flops * cpu.cycles_per_flop
+    fly, train = where.flown / flight.speed, cycles / cpu.frequency
+    rate = radio.rate(where.ground, where.altitude)
     if rate <= 0:
         raise BadInputError(
-            f"cost.radio: not a bit a second gets over {hypot(ground, altitude):.3g} m; allowed: a shorter way "
-            "(field.region, sensor.altitude), a stronger radio, or cost.model = 'law'"
+            f"cost.radio: not a bit a second gets over {hypot(where.ground, where.altitude):.3g} m; allowed: a shorter "
+            "way (field.region, sensor.altitude), a stronger radio, or cost.model = 'law'"
         )
-    send = 8 * message / rate
+    send = 8 * effort.sent / rate
     return Spending(
         fly_seconds=fly,
         train_seconds=train,
@@ -200,7 +197,7 @@ def lateness(settings: CostSettings, spent: Spending) -> float:
 
 def round_end(settings: CostSettings, spent: list[Spending]) -> float:
     """Return when a round ends: with the last upload, or at the deadline where late ones are dropped."""
-    last = max((one.seconds for one in spent), default=0.0)
+    last = max((upload.seconds for upload in spent), default=0.0)
     if settings.deadline is not None and settings.late == "drop" and settings.model == "device":
         return min(last, settings.deadline)
     return last

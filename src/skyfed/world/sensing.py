@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ class Growth:
     """One vehicle's growing set: samples in the order they were sensed.
 
     samples  (n,) indices into the data set       size  (t,) how many of them are there in each round so far
-    sensed   (n,) round in which each was sensed; 0 for the initial set
     dry      (t,) samples a round should have brought but its pool no longer had
     """
 
@@ -34,25 +34,22 @@ class Growth:
         """Start from a pool: for each place the samples in the order they will be sensed."""
         self._pool, self._rng = pool, rng
         self._reach = np.zeros(len(pool), np.int64)
-        none = np.empty(0, np.int64)
-        self.samples, self.sensed, self.size, self.dry = none, none, none, none
+        self.samples = self.size = self.dry = np.empty(0, np.int64)
 
     def extend(self, wanted: Ints) -> None:
         """Take what the next rounds want, (C, t), while the pool lasts; a round's samples come in random order."""
-        first, held = len(self.size), np.array([len(own) for own in self._pool])
+        held = np.array([len(own) for own in self._pool])
         reach = np.minimum(self._reach[:, None] + np.cumsum(wanted, axis=1), held[:, None])
         got = np.diff(reach, axis=1, prepend=self._reach[:, None])
-        samples, sensed = [self.samples], [self.sensed]
+        samples = [self.samples]
         for t in range(wanted.shape[1]):
             batch = np.concatenate(
                 [own[end - count : end] for own, end, count in zip(self._pool, reach[:, t], got[:, t], strict=True)]
             )
             samples.append(batch[self._rng.permutation(len(batch))])
-            sensed.append(np.full(len(batch), first + t))
-        before = int(self.size[-1]) if first else 0
-        self.size = np.concatenate([self.size, before + np.cumsum(got.sum(axis=0))])
+        self.size = np.concatenate([self.size, len(self.samples) + np.cumsum(got.sum(axis=0))])
         self.dry = np.concatenate([self.dry, (wanted - got).sum(axis=0)])
-        self.samples, self.sensed = np.concatenate(samples), np.concatenate(sensed)
+        self.samples = np.concatenate(samples)
         self._reach = reach[:, -1] if wanted.shape[1] else self._reach
 
     def at(self, t: int, keep_last: int = 0) -> Ints:
@@ -76,8 +73,13 @@ class Schedule:
     ) -> None:
         """Share the samples out; `train` and `test` are the places where each sample occurs."""
         self._settings = settings
-        self.train = _growths(train, places, vehicles, seed, "train", dirichlet)
-        self.test = _growths(test, places, vehicles, seed, "test", dirichlet)
+        self.train, self.test = (
+            [
+                Growth(pool, stream(seed, f"arrivals {part}", vehicle=u))
+                for u, pool in enumerate(split_pools(occurs, places, vehicles, seed, part, dirichlet))
+            ]
+            for part, occurs in (("train", train), ("test", test))
+        )
 
     def extend(self, flights: Sequence[Flight], means: Sequence[Floats]) -> None:
         """Let every vehicle's sets grow along its next stretch; `means` are psi of the whole mission, for round 0."""
@@ -93,11 +95,6 @@ class Schedule:
                 if not len(growth.size):
                     wanted[:, 0] = initial_counts(psi, initial)  # round 0 has the initial set, arrivals begin at 1
                 growth.extend(wanted)
-
-    @property
-    def rounds(self) -> int:
-        """Return how many rounds are known so far."""
-        return len(self.train[0].size)
 
     def train_set(self, vehicle: int, t: int) -> Ints:
         """Return D_u^t."""
@@ -115,13 +112,6 @@ class Schedule:
         return inside
 
 
-def _growths(
-    labels: NDArray[Any], places: int, vehicles: int, seed: int, part: str, dirichlet: float | None
-) -> tuple[Growth, ...]:
-    pools = split_pools(labels, places, vehicles, seed, part, dirichlet)
-    return tuple(Growth(pool, stream(seed, f"arrivals {part}", vehicle=u)) for u, pool in enumerate(pools))
-
-
 def split_pools(
     labels: NDArray[Any], places: int, vehicles: int, seed: int, part: str, dirichlet: float | None = None
 ) -> list[list[Ints]]:
@@ -133,11 +123,10 @@ def split_pools(
     for c in range(places):
         own = np.flatnonzero(labels == c)
         own = own[stream(seed, f"pool {part}", round=c).permutation(len(own))]
-        each = len(own) // vehicles
-        cuts = np.arange(vehicles + 1) * each
+        cuts = np.arange(vehicles + 1) * (len(own) // vehicles)
         if dirichlet is not None:
             shares = stream(seed, "skew", round=c).dirichlet(np.full(vehicles, dirichlet))
             cuts = np.round(np.concatenate([[0.0], np.cumsum(shares)]) * len(own)).astype(np.int64)
-        for u in range(vehicles):
-            pools[u].append(own[cuts[u] : cuts[u + 1]])
+        for pool, (start, stop) in zip(pools, pairwise(cuts), strict=True):
+            pool.append(own[start:stop])
     return pools

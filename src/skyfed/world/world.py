@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from skyfed.columns import Column
 from skyfed.errors import BadInputError
@@ -12,10 +12,11 @@ from skyfed.faults import FaultSettings, present
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.flight.flights import Flights, Offline
 from skyfed.imports import check_path
+from skyfed.settings import Settings
 from skyfed.tasks import Samples, Task
 from skyfed.types import Arrays, Bools, Floats, Ints
 from skyfed.world.arrivals import SensingSettings
-from skyfed.world.cost import CostSettings, Spending, lateness, round_end, spend, waiting
+from skyfed.world.cost import CostSettings, Effort, Spending, Where, lateness, round_end, spend_at, waiting
 from skyfed.world.sensing import Flight, Schedule
 
 JOULES = ("modelled_energy", "fly_joules", "send_joules", "wait_joules")  # what a vehicle's round takes, modelled
@@ -43,10 +44,8 @@ VEHICLE_COLUMNS = (
 )
 
 
-class WorldSettings(BaseModel):
+class WorldSettings(Settings):
     """Which world a run takes place in."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     use: str = Field(
         "simulated",
@@ -57,15 +56,6 @@ class WorldSettings(BaseModel):
     @classmethod
     def _known(cls, use: str) -> str:
         return use if use == "simulated" else check_path(use)
-
-
-@dataclass(frozen=True)
-class Where:
-    """Where a vehicle is in a round, metres: flown to get there, ground distance to the station, height."""
-
-    flown: float
-    ground: float
-    altitude: float
 
 
 @dataclass(frozen=True)
@@ -81,19 +71,6 @@ class View:
     samples: Ints
     positions: Floats
     battery: Floats
-
-
-@dataclass(frozen=True)
-class Effort:
-    """What a vehicle did in a round: dense local rounds that its work amounts to, FLOPs of one, bytes that it sent."""
-
-    rounds: float
-    flops: float
-    sent: int
-
-    def after(self, before: "Effort | None") -> "Effort":
-        """Return this work together with what the vehicle did before in the same round."""
-        return self if before is None else Effort(before.rounds + self.rounds, self.flops, before.sent + self.sent)
 
 
 class World:
@@ -121,7 +98,6 @@ class World:
             )
         self.vehicles = plan.vehicles
         self._positions = np.empty((plan.vehicles, 0, 2))
-        self._flown = np.empty((plan.vehicles, 0))
         self._used = np.zeros(plan.vehicles)
         self.schedule = Schedule(
             plan.vehicles, plan.classes, task.train.places, task.test.places, sensing, seed, dirichlet
@@ -136,12 +112,8 @@ class World:
 
     def fly(self, t: int) -> None:
         """Make sure that round t is flown; asks for the next stretch where it is not."""
-        while t >= self._positions.shape[1]:
-            known = self._positions.shape[1]
+        while t >= (known := self._positions.shape[1]):
             stretch = self._flights.stretch(known)
-            here = self._positions[:, -1:] if known else stretch.positions[:, :1]
-            steps = np.diff(np.concatenate([here, stretch.positions], axis=1), axis=1)
-            self._flown = np.concatenate([self._flown, np.linalg.norm(steps, axis=2)], axis=1)
             self._positions = np.concatenate([self._positions, stretch.positions], axis=1)
             rounds, plan = slice(known, self._positions.shape[1]), self._plan
             flights = [
@@ -153,9 +125,8 @@ class World:
     def view(self, t: int) -> View:
         """Return what the station knows before round t."""
         self.fly(t)
-        left = np.full(self.vehicles, np.inf) if self._cost.model == "law" else self._battery()
         there = present(self._faults, self._seed, t, self.vehicles)
-        return View(t, there, self.samples(t), self._positions[:, t].copy(), left)
+        return View(t, there, self.samples(t), self._positions[:, t].copy(), self._battery())
 
     def observe(self, vehicle: int, t: int) -> Ints | Samples:
         """Return the training samples that a vehicle holds in round t, D_u^t: indices, or samples of a real sensor."""
@@ -189,7 +160,7 @@ class World:
         """Return where a vehicle is in round t."""
         self.fly(t)
         ground = float(np.linalg.norm(self._positions[vehicle, t], axis=-1))
-        return Where(float(self._flown[vehicle, t]), ground, self._altitude)
+        return Where(self._flown(vehicle, t), ground, self._altitude)
 
     def spent(self, vehicle: int, t: int, effort: Effort) -> Spending:
         """Return what a vehicle's round costs."""
@@ -202,22 +173,22 @@ class World:
     def close(self, t: int, spent: Mapping[int, Spending]) -> dict[int, dict[str, float | None]]:
         """End round t; returns for every vehicle that worked what it took, and takes it from its battery."""
         end = round_end(self._cost, list(spent.values()))
-        found: dict[int, dict[str, float | None]] = {}
-        for u, one in spent.items():
-            row: dict[str, float | None] = {
-                "modelled_seconds": one.train_seconds,
-                "modelled_energy": one.train_joules,
-                "fly_seconds": one.fly_seconds,
-                "send_seconds": one.send_seconds,
-                "fly_joules": one.fly_joules,
-                "send_joules": one.send_joules,
-                "wait_joules": waiting(self._cost, one, end),
-                "rate": one.rate,
-                "late": lateness(self._cost, one),
+        rows: dict[int, dict[str, float | None]] = {}
+        for u, own in spent.items():
+            rows[u] = {
+                "modelled_seconds": own.train_seconds,
+                "modelled_energy": own.train_joules,
+                "fly_seconds": own.fly_seconds,
+                "send_seconds": own.send_seconds,
+                "fly_joules": own.fly_joules,
+                "send_joules": own.send_joules,
+                "wait_joules": waiting(self._cost, own, end),
+                "rate": own.rate,
+                "late": lateness(self._cost, own),
             }
-            self._use(u, row)
-            found[u] = {**row, "battery_left": self._left(u)}
-        return found
+            self._use(u, rows[u])
+            rows[u]["battery_left"] = self._left(u)
+        return rows
 
     def rows(self, t: int) -> list[dict[str, float | int | bool | None]]:
         """Return one row per vehicle: where it is in round t and what it has."""
@@ -230,7 +201,7 @@ class World:
                 "x": float(self._positions[u, t, 0]),
                 "y": float(self._positions[u, t, 1]),
                 "samples": len(self.observe(u, t)),
-                "flown": float(self._flown[u, t]),
+                "flown": self._flown(u, t),
                 "battery_left": self._left(u),
             }
             for u in range(self.vehicles)
@@ -253,11 +224,17 @@ class World:
     def _use(self, vehicle: int, row: Mapping[str, float | None]) -> None:
         self._used[vehicle] += sum(row[name] or 0.0 for name in JOULES)
 
+    def _flown(self, vehicle: int, t: int) -> float:
+        before, here = self._positions[vehicle, [max(0, t - 1), t]]
+        return float(np.linalg.norm(here - before, axis=-1))
+
     def _battery(self) -> Floats:
-        return np.maximum(0.0, self._cost.battery - self._used)
+        """Return the joules that every vehicle has left, infinite where no battery is modelled."""
+        battery = np.inf if self._cost.model == "law" else self._cost.battery
+        return np.maximum(0.0, battery - self._used)
 
     def _left(self, vehicle: int) -> float | None:
-        return None if self._cost.model == "law" else float(max(0.0, self._cost.battery - self._used[vehicle]))
+        return None if self._cost.model == "law" else float(self._battery()[vehicle])
 
 
 def data_of(held: Ints | Samples) -> Arrays:
@@ -270,8 +247,3 @@ def samples_of(data: Arrays) -> Ints | Samples:
     if "samples" in data:
         return data["samples"]
     return Samples(data["inputs"], data["targets"], np.zeros(len(data["targets"]), np.int64))
-
-
-def spend_at(cost: CostSettings, where: Where, effort: Effort) -> Spending:
-    """Return what a round at a place costs."""
-    return spend(cost, effort.rounds, effort.flops, effort.sent, where.flown, where.ground, where.altitude)
