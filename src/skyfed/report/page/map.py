@@ -21,7 +21,7 @@ _MOST_VEHICLES = 50  # on one map
 _BUDGET = 600_000  # values of psi in one page, so that it stays a few megabytes
 
 
-def skies(groups: Sequence[SeedGroup]) -> list[Json]:
+def flight_maps(groups: Sequence[SeedGroup]) -> list[Json]:
     """Return the flights of every group's first seed that is planned; equal ones once, with all their names."""
     found = _distinct(groups, _BUDGET)
     return found if len(found) < 2 else _distinct(groups, _BUDGET // len(found))
@@ -32,13 +32,13 @@ def _distinct(groups: Sequence[SeedGroup], budget: int) -> list[Json]:
     for run, group in enumerate(groups):
         planned = [k for k, folder in enumerate(group.folders) if (folder / "plan.npz").is_file()]
         for k in planned[:1]:
-            sky = _sky(group, k, budget)
-            key = hashlib.sha256(json.dumps(sky).encode()).hexdigest()
-            found.setdefault(key, {**sky, "runs": [], "seed": group.configs[k].seed})["runs"].append(run)
+            flights = _flights(group, k, budget)
+            key = hashlib.sha256(json.dumps(flights).encode()).hexdigest()
+            found.setdefault(key, {**flights, "runs": [], "seed": group.configs[k].seed})["runs"].append(run)
     return list(found.values())
 
 
-def _sky(group: SeedGroup, k: int, budget: int) -> Json:
+def _flights(group: SeedGroup, k: int, budget: int) -> Json:
     fleet, config = load_fleet_plan(group.folders[k] / "plan.npz"), group.configs[k]
     step = -(-fleet.classes * fleet.rounds // budget)
     shown = int(np.clip(budget * step // (fleet.classes * fleet.rounds), 1, min(fleet.vehicles, _MOST_VEHICLES)))

@@ -17,14 +17,14 @@ from skyfed.config import changed
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
 from skyfed.report.page.headline import COLUMNS, headline
-from skyfed.report.page.map import skies
+from skyfed.report.page.map import flight_maps
 from skyfed.report.page.places import SeedGroup, find_groups
 from skyfed.report.page.series import Json, bounds, class_accuracy, courses, looks, term_colours
 from skyfed.report.style import COLOURS
 
 _PURPLE = "#6F4E9C"  # for black, which dark paper does not show
 _COUNTS = ("weights", "live_weights")
-_OWN = ("state.js", "charts.js", "heat.js", "sky.js", "player.js", "page.js")
+_OWN = ("state.js", "charts.js", "heat.js", "map.js", "player.js", "page.js")
 
 
 def write_page(places: Sequence[Path], target: Path) -> Path:
@@ -54,7 +54,7 @@ def render(groups: Sequence[SeedGroup]) -> str:
         "classes": class_accuracy(groups),
         "bound": bounds(groups),
         "terms": term_colours(),
-        "skies": skies(groups),
+        "map": flight_maps(groups),
         "colours": [_PURPLE if colour == "#000000" else colour for colour in COLOURS],  # of vehicles
     }
     assets = resources.files("skyfed.report.page").joinpath("assets")
