@@ -16,10 +16,11 @@ from skyfed import __version__
 from skyfed.config import changed
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
+from skyfed.report.bound import SHADES
 from skyfed.report.page.headline import COLUMNS, headline
 from skyfed.report.page.map import flight_maps
 from skyfed.report.page.places import SeedGroup, find_groups
-from skyfed.report.page.series import Json, bounds, class_accuracy, courses, looks, term_colours
+from skyfed.report.page.series import Json, accuracy_and_payloads, bounds, class_accuracy, looks
 from skyfed.report.style import COLOURS
 
 _PURPLE = "#6F4E9C"  # for black, which dark paper does not show
@@ -45,7 +46,7 @@ def write_page(places: Sequence[Path], target: Path) -> Path:
 
 def render(groups: Sequence[SeedGroup]) -> str:
     """Return the page's text."""
-    lines, payloads = courses(groups)
+    lines, payloads = accuracy_and_payloads(groups)
     data: Json = {
         "runs": [{"name": group.name, "classes": group.classes, "rounds": group.config.rounds} for group in groups],
         "looks": looks(groups),
@@ -53,7 +54,7 @@ def render(groups: Sequence[SeedGroup]) -> str:
         "payload": payloads,
         "classes": class_accuracy(groups),
         "bound": bounds(groups),
-        "terms": term_colours(),
+        "terms": SHADES,
         "map": flight_maps(groups),
         "colours": [_PURPLE if colour == "#000000" else colour for colour in COLOURS],  # of vehicles
     }
