@@ -47,14 +47,14 @@ def shown_form(diagnosis: Diagnosis) -> Form:
     return "corrected" if finite else "supplement"
 
 
-def print_json(found: Sequence[Diagnosis]) -> None:
+def print_json(diagnosed: Sequence[Diagnosis]) -> None:
     """Print records of round, form, term, value."""
-    print(json.dumps([record for diagnosis in found for record in diagnosis.records()], indent=1))
+    print(json.dumps([record for diagnosis in diagnosed for record in diagnosis.records()], indent=1))
 
 
-def print_bounds(found: Sequence[Diagnosis]) -> None:
+def print_bounds(diagnosed: Sequence[Diagnosis]) -> None:
     """Print what the theorem says, one algorithm after the other."""
-    for diagnosis in found:
+    for diagnosis in diagnosed:
         _print_bound(diagnosis, console())
 
 

@@ -50,18 +50,11 @@ def draw_accuracy(curves: list[RowCurves], printed: dict[str, float] | None = No
 def _mark_printed(axes: Axes, lines: list[MeanCurve], printed: dict[str, float], all_looks: Looks) -> Artist:
     """Mark the paper's final accuracies by arrowheads on the right edge; returns what the legend shall show."""
     edge = axes.get_xlim()[1]
-    look: Look = {
-        "marker": "<",
-        "markersize": 4.5,
-        "linestyle": "",
-        "clip_on": False,
-        "markeredgewidth": 0.5,
-        "zorder": 5,
-    }
+    look: Look = {"marker": "<", "markersize": 4.5, "linestyle": "", "markeredgewidth": 0.5, "zorder": 5}
     for line in lines:
         if line.row.name in printed:
-            colour = all_looks[line.row.name]["color"]
-            axes.plot([edge], [printed[line.row.name]], color=colour, markeredgecolor="white", **look)
+            own = {"color": all_looks[line.row.name]["color"], "markeredgecolor": "white", "clip_on": False}
+            axes.plot([edge], [printed[line.row.name]], **own, **look)
     axes.set_xlim(right=edge)
     return Line2D([], [], color="0.4", label="the paper, in the end", **look)
 

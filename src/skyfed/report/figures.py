@@ -116,8 +116,7 @@ def draw_map(fleet: FleetPlan, footprint_side: float, vehicles: list[int] | None
 
 def save(figure: Figure, path_without_suffix: Path) -> list[Path]:
     """Write a figure as PNG (300 dpi) and PDF (embedded TrueType fonts), the same bytes every time."""
-    folder, name = path_without_suffix.parent, path_without_suffix.name
-    png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
+    png, pdf = (path_without_suffix.with_name(f"{path_without_suffix.name}.{kind}") for kind in ("png", "pdf"))
     with style.in_style():
         figure.savefig(png, metadata={"Software": None})
         figure.savefig(pdf, metadata={"CreationDate": None, "Creator": None, "Producer": None})
@@ -131,7 +130,7 @@ def _shade(name: str, last: float, fade: float = 0.0) -> Colormap:
 
 
 def _heat_map(psi: Floats, fade: float) -> tuple[Figure, Axes, Normalize, Colormap]:
-    """Draw psi (C, T) one row a class, as faint as asked, and the bar of the colours at full strength."""
+    """Draw psi (C, T), one row per class, mixed with white by `fade`, and a colour bar at full strength."""
     height = float(np.clip(1.4 + 0.08 * len(psi), 1.6, 4.0))
     figure = Figure(figsize=(style.COLUMN, height), layout="constrained")
     axes = figure.subplots()
@@ -175,7 +174,7 @@ def _draw_square(axes: Axes, middle: Floats, sides: Floats, **look: Any) -> None
 
 
 def _label_discs(axes: Axes, centres: Floats, radii: Floats, last: Floats, sides: Floats, scale: float) -> None:
-    """Write class numbers beside their discs, clear of the footprint, where there is room; scale is points a metre."""
+    """Write class numbers beside their discs, clear of the footprint, where there is room; scale: points per metre."""
     centres, radii = centres * scale, radii * scale
     edges = np.array([axes.get_xlim(), axes.get_ylim()]).T * scale
     paper = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none", "alpha": 0.6}
