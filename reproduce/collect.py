@@ -76,7 +76,7 @@ def draw_results(rounds: list[Row], results: Path) -> None:
     """Draw accuracy over rounds from what was gathered of the main variant, beside what the paper prints (Fig. 3)."""
     from skyfed.report.curves import draw_accuracy
     from skyfed.report.figures import save
-    from skyfed.report.learning_curves import RowCurves, course
+    from skyfed.report.learning_curves import RowCurves, seed_curve
 
     nothing = np.empty(0)
     curves = []
@@ -84,7 +84,8 @@ def draw_results(rounds: list[Row], results: Path) -> None:
         some = [row for row in rounds if (row["variant"], row["algorithm"]) == (MAIN, name)]
         by_seed = [[row for row in some if row["seed"] == seed] for seed in seeds_of(some, MAIN)]
         if some:
-            curves.append(RowCurves(Trained(use=name), tuple(course(rows, []) for rows in by_seed), nothing, nothing))
+            runs = tuple(seed_curve(rows, []) for rows in by_seed)
+            curves.append(RowCurves(Trained(use=name), runs, nothing, nothing))
     if curves:
         save(draw_accuracy(curves, PAPER), results / "fig3-accuracy")
 

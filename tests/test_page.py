@@ -269,7 +269,7 @@ def test_two_variants_stand_side_by_side(several: Path, tab: Callable[..., Any])
     assert [line["name"] for line in lines(page) if line["name"]] == ["delta=0.25: AFL", "delta=0.25: 2CEOAFL"]
     assert [row.is_visible() for row in page.query_selector_all(".headline tbody tr")] == [True] * 3 + [False] * 3
     assert page.inner_text("#settings tbody th") == "prune.delta"
-    assert not page.is_visible("#sky")  # the flights are the same: one map
+    assert not page.is_visible("#map-run")  # the flights are the same: one map
 
 
 @in_a_browser
@@ -338,7 +338,7 @@ def test_a_plan_alone_has_a_map(place: Path, tab: Callable[..., Any]) -> None:
     page.keyboard.press("ArrowRight")
     assert clock(page) == "Round 1 of 19"
     assert page.inner_text("#vehicles button:first-child span") != "–"
-    assert "modelled by Eq. 6" in page.inner_text("#sky-note")
+    assert "modelled by Eq. 6" in page.inner_text("#map-note")
 
 
 @in_a_browser
@@ -485,9 +485,9 @@ def test_numbers_are_those_of_the_tables(one: Path) -> None:
 def test_a_large_fleet_stays_small(place: Path) -> None:
     run = write_run(place / "large", settings(60, 300, 40, ["afl"]), done=0)
     path = write_page([run], run / "report.html")
-    sky = data_of(path)["skies"][0]
-    assert sky["shown"] == 50
-    assert sky["vehicles"] == 60
+    flights = data_of(path)["map"][0]
+    assert flights["shown"] == 50
+    assert flights["vehicles"] == 60
     assert path.stat().st_size < 8e6
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from run_cases import rows_of
-from skyfed.report.sparkline import ASCII, sparkline
 from skyfed.report.terminal import in_ci, is_live
 from skyfed.report.time_left import Pace
-from skyfed.report.view import RunView, clock_time
+from skyfed.report.view import ASCII, RunView, clock_time, sparkline
 
 ALGORITHMS = ["sgd", "afl", "2ceoafl"]
 

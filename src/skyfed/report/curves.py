@@ -11,22 +11,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from skyfed.report import style
 from skyfed.report.learning_curves import MeanCurve, RowCurves, mean_lines, shares
-from skyfed.report.style import (
-    DASHED,
-    GRID,
-    blank_column,
-    in_style,
-    legend_above,
-    linear,
-    logarithmic,
-    looks,
-    marked,
-    whole_rounds,
-)
 from skyfed.types import Floats
 
-Looks = dict[str, dict[str, Any]]
+Look = dict[str, Any]
+Looks = dict[str, Look]
 Axis = Literal["megabytes", "modelled_seconds", "measured_seconds"]
 
 _LABELS: dict[Axis, str] = {
@@ -34,48 +24,42 @@ _LABELS: dict[Axis, str] = {
     "modelled_seconds": "Slowest vehicle of every round, modelled (s)",
     "measured_seconds": "Slowest vehicle of every round, measured (s)",
 }
-_MEASURED: dict[str, Any] = {"linestyle": "-", "markersize": 3.0, "markeredgewidth": 0.6, "markeredgecolor": None}
-_FORMULA = _MEASURED | {"linestyle": DASHED, "markerfacecolor": "white"}
+_MEASURED: Look = {"linestyle": "-", "markersize": 3.0, "markeredgewidth": 0.6, "markeredgecolor": None}
+_FORMULA = _MEASURED | {"linestyle": style.DASHED, "markerfacecolor": "white"}
 _FAR_APART = 20.0  # ratio of two algorithms' costs beyond which only a logarithmic axis shows both
 
 
+@style.in_style()
 def draw_accuracy(curves: list[RowCurves], printed: dict[str, float] | None = None) -> Figure:
     """Draw test accuracy over the rounds: the mean of the seeds and, around it, their least and best (Fig. 3).
 
     printed  final accuracies (%) of others to mark on the right edge, by algorithm
     """
     lines = mean_lines(curves, "rounds")
-    with in_style():
-        figure, axes = blank_column("Round $t$", "Test accuracy (%)")
-        whole_rounds(axes, 1 + max((int(line.x[-1]) for line in lines), default=0))
-        all_looks = looks([curve.row for curve in curves])
-        handles = _draw_lines(axes, lines, all_looks)
-        larger = _magnify_end(axes, lines, all_looks) if len(lines) > 1 else None
-        if printed and lines:
-            handles.append(_mark_printed(larger or axes, lines, printed, all_looks))
-        _close(figure, axes, handles, "" if lines else "not tested yet")
+    figure, axes = style.blank_column("Round $t$", "Test accuracy (%)")
+    style.whole_rounds(axes, 1 + max((int(line.x[-1]) for line in lines), default=0))
+    all_looks = style.looks([curve.row for curve in curves])
+    handles = _draw_lines(axes, lines, all_looks)
+    larger = _magnify_end(axes, lines, all_looks) if len(lines) > 1 else None
+    if printed and lines:
+        handles.append(_mark_printed(larger or axes, lines, printed, all_looks))
+    _close(figure, axes, handles, "" if lines else "not tested yet")
     return figure
 
 
 def _mark_printed(axes: Axes, lines: list[MeanCurve], printed: dict[str, float], all_looks: Looks) -> Artist:
     """Mark the paper's final accuracies by arrowheads on the right edge; returns what the legend shall show."""
     edge = axes.get_xlim()[1]
-    look: dict[str, Any] = {
-        "marker": "<",
-        "markersize": 4.5,
-        "linestyle": "",
-        "clip_on": False,
-        "markeredgewidth": 0.5,
-        "zorder": 5,
-    }
+    look: Look = {"marker": "<", "markersize": 4.5, "linestyle": "", "markeredgewidth": 0.5, "zorder": 5}
     for line in lines:
         if line.row.name in printed:
-            colour = all_looks[line.row.name]["color"]
-            axes.plot([edge], [printed[line.row.name]], color=colour, markeredgecolor="white", **look)
+            own = {"color": all_looks[line.row.name]["color"], "markeredgecolor": "white", "clip_on": False}
+            axes.plot([edge], [printed[line.row.name]], **own, **look)
     axes.set_xlim(right=edge)
     return Line2D([], [], color="0.4", label="the paper, in the end", **look)
 
 
+@style.in_style()
 def draw_accuracy_over(curves: list[RowCurves], axis: Axis) -> Figure:
     """Draw test accuracy over megabytes or seconds; with several seeds both are means after equal rounds.
 
@@ -83,54 +67,53 @@ def draw_accuracy_over(curves: list[RowCurves], axis: Axis) -> Figure:
     """
     lines = [line for line in mean_lines(curves, axis) if not line.row.central and line.x[-1] > 0]
     central = [line for line in mean_lines(curves, "rounds") if line.row.central]
-    all_looks = looks([curve.row for curve in curves])
+    all_looks = style.looks([curve.row for curve in curves])
     ends = [float(line.x[-1]) for line in lines]
-    with in_style():
-        figure, axes = blank_column(_LABELS[axis], "Test accuracy (%)")
-        if lines:
-            scale = logarithmic if max(ends) > _FAR_APART * min(ends) else linear
-            scale(axes, np.concatenate([line.x[line.x > 0] for line in lines]))
-        handles: list[Artist] = []
-        for line in central:
-            look = all_looks[line.row.name] | {"linestyle": DASHED, "marker": "", "zorder": 1.9}
-            look["label"] = f"{look['label']} (central), final"
-            handles.append(axes.axhline(float(line.mean[-1]), **look))
-        handles += _draw_lines(axes, lines, all_looks)
-        _close(figure, axes, handles, "" if lines else "no algorithm with vehicles has been tested")
+    figure, axes = style.blank_column(_LABELS[axis], "Test accuracy (%)")
+    if lines:
+        scale = style.logarithmic if max(ends) > _FAR_APART * min(ends) else style.linear
+        scale(axes, np.concatenate([line.x[line.x > 0] for line in lines]))
+    handles: list[Artist] = []
+    for line in central:
+        look = all_looks[line.row.name] | {"linestyle": style.DASHED, "marker": "", "zorder": 1.9}
+        look["label"] = f"{look['label']} (central), final"
+        handles.append(axes.axhline(float(line.mean[-1]), **look))
+    handles += _draw_lines(axes, lines, all_looks)
+    _close(figure, axes, handles, "" if lines else "no algorithm with vehicles has been tested")
     return figure
 
 
+@style.in_style()
 def draw_payloads(curves: list[RowCurves]) -> Figure:
     """Draw the empirical distribution of the sizes of all uploads, measured and by the paper's formula (Fig. 4)."""
     shown = [curve for curve in curves if curve.wire_bits.size]
-    all_looks = looks([curve.row for curve in curves])
+    all_looks = style.looks([curve.row for curve in curves])
     handles: list[Artist] = []
-    with in_style():
-        figure, axes = blank_column("Size of an upload (MB)", "Empirical CDF")
-        axes.set_ylim(0, 1.02)
-        for k, curve in enumerate(shown):
-            look, shift = all_looks[curve.row.name], (k + 0.5) / len(shown)
-            if curve.paper_bits.size:
-                _draw_shares(axes, curve.paper_bits / 8e6, look | _FORMULA, shift)
-            handles += _draw_shares(axes, curve.wire_bits / 8e6, look | _MEASURED, shift)
-        if shown:
-            bits = [bits for curve in shown for bits in (curve.paper_bits, curve.wire_bits)]
-            logarithmic(axes, np.concatenate(bits) / 8e6)
-            kinds = (_MEASURED | {"label": "measured"}, _FORMULA | {"label": "paper's formula"})
-            handles += [Line2D([], [], marker="o", color="0.4", linewidth=1.0, **kind) for kind in kinds]
-        _close(figure, axes, handles, "" if shown else "nothing has been sent")
+    figure, axes = style.blank_column("Size of an upload (MB)", "Empirical CDF")
+    axes.set_ylim(0, 1.02)
+    for k, curve in enumerate(shown):
+        look, shift = all_looks[curve.row.name], (k + 0.5) / len(shown)
+        if curve.paper_bits.size:
+            _draw_shares(axes, curve.paper_bits / 8e6, look | _FORMULA, shift)
+        handles += _draw_shares(axes, curve.wire_bits / 8e6, look | _MEASURED, shift)
+    if shown:
+        bits = [bits for curve in shown for bits in (curve.paper_bits, curve.wire_bits)]
+        style.logarithmic(axes, np.concatenate(bits) / 8e6)
+        kinds = (_MEASURED | {"label": "measured"}, _FORMULA | {"label": "paper's formula"})
+        handles += [Line2D([], [], marker="o", color="0.4", linewidth=1.0, **kind) for kind in kinds]
+    _close(figure, axes, handles, "" if shown else "nothing has been sent")
     return figure
 
 
+@style.in_style()
 def draw_law(deltas: Sequence[float], modelled: Sequence[float], measured: dict[str, Sequence[float]]) -> Figure:
     """Draw a vehicle-round's time over the pruning ratio, measured and by the paper's law, in dense steps."""
-    with in_style():
-        figure, axes = blank_column(r"Pruning ratio $\delta$", "Vehicle-round (dense local rounds)")
-        handles: list[Artist] = list(axes.plot(deltas, modelled, color="0.35", linestyle=DASHED, label="paper's law"))
-        for marker, (name, times) in zip("osD^", measured.items(), strict=False):
-            handles += axes.plot(deltas, times, marker=marker, label=f"measured, {name}")
-        axes.set_ylim(0, None)
-        _close(figure, axes, handles, "")
+    figure, axes = style.blank_column(r"Pruning ratio $\delta$", "Vehicle-round (dense local rounds)")
+    handles: list[Artist] = list(axes.plot(deltas, modelled, color="0.35", linestyle=style.DASHED, label="paper's law"))
+    for marker, (name, times) in zip("osD^", measured.items(), strict=False):
+        handles += axes.plot(deltas, times, marker=marker, label=f"measured, {name}")
+    axes.set_ylim(0, None)
+    _close(figure, axes, handles, "")
     return figure
 
 
@@ -143,7 +126,7 @@ def _draw_lines(axes: Axes, lines: list[MeanCurve], all_looks: Looks, marks: int
             stroke = 4.0 if len(line.x) == 1 else 0.0  # or one could not see a single point's band
             axes.fill_between(line.x, line.low, line.high, color=look["color"], alpha=0.15, linewidth=stroke)
         scaled = np.log(np.maximum(line.x, axes.get_xlim()[0])) if axes.get_xscale() == "log" else line.x
-        handles += axes.plot(line.x, line.mean, markevery=marked(scaled, marks, (k + 0.5) / len(lines)), **look)
+        handles += axes.plot(line.x, line.mean, markevery=style.marked(scaled, marks, (k + 0.5) / len(lines)), **look)
     if seeds := sorted({line.seeds for line in lines if line.seeds > 1}):
         count = "–".join(str(n) for n in dict.fromkeys([seeds[0], seeds[-1]]))
         handles.append(Patch(color="0.4", alpha=0.3, linewidth=0, label=f"min to max, {count} seeds"))
@@ -163,7 +146,7 @@ def _magnify_end(axes: Axes, lines: list[MeanCurve], all_looks: Looks) -> Axes |
         return None
     inset = axes.inset_axes((0.42, 0.13, 0.55, free - 0.22))
     inset.set(xlim=(x[tail].min(), x.max()), ylim=(low[tail].min() - 0.3, high[tail].max() + 0.3), axisbelow=True)
-    inset.grid(**GRID)
+    inset.grid(**style.GRID)
     inset.tick_params(labelsize=6, length=2, pad=2)
     inset.spines[:].set_color("0.5")
     inset.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -174,9 +157,9 @@ def _magnify_end(axes: Axes, lines: list[MeanCurve], all_looks: Looks) -> Axes |
     return inset
 
 
-def _draw_shares(axes: Axes, sizes: Floats, look: dict[str, Any], shift: float) -> list[Line2D]:
+def _draw_shares(axes: Axes, sizes: Floats, look: Look, shift: float) -> list[Line2D]:
     at, share = shares(sizes)
-    return axes.plot(at, share, drawstyle="steps-post", markevery=marked(share, 3, shift), **look)
+    return axes.plot(at, share, drawstyle="steps-post", markevery=style.marked(share, 3, shift), **look)
 
 
 def _close(figure: Figure, axes: Axes, handles: list[Artist], note: str) -> None:
@@ -185,7 +168,7 @@ def _close(figure: Figure, axes: Axes, handles: list[Artist], note: str) -> None
         axes.text(0.5, 0.25, note, transform=axes.transAxes, ha="center", va="center", color="0.4")
         axes.set_xticks([])
     if handles:
-        legend_above(figure, handles, 3)
+        style.legend_above(figure, handles, 3)
     else:
         axes.set_yticks([])
     axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))

@@ -17,17 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from skyfed.flight.fleet_plan import FleetPlan
-from skyfed.report.style import (
-    COLOURS,
-    COLUMN,
-    MARKER_LOOK,
-    MARKERS,
-    PAGE,
-    STROKES,
-    in_style,
-    legend_above,
-    whole_rounds,
-)
+from skyfed.report import style
 from skyfed.types import IDLE, Floats
 
 _POINTS = 72  # in an inch
@@ -40,44 +30,45 @@ _DISC, _TRUTH, _REGION, _FOOTPRINT = "0.25", "0.45", "0.7", "#009E73"
 _DASHES: Any = (0, (3, 2))
 
 
+@style.in_style()
 def draw_psi(fleet: FleetPlan, vehicle: int) -> Figure:
     """Draw one vehicle's share of every class over the rounds: lines, or a heat map where classes are many (Fig. 1)."""
     psi = fleet.psi[vehicle]
     classes, rounds = psi.shape
-    with in_style():
-        if classes > _MOST_LINES:
-            return _heat_map(psi, fade=0.0)[0]
-        figure = Figure(figsize=(COLUMN, 2.3), layout="constrained")
-        axes = figure.subplots()
-        every = max(1, rounds // 6)
-        for c, share in enumerate(psi):
-            axes.plot(
-                share, color=COLOURS[c % len(COLOURS)], linestyle=STROKES[c % len(STROKES)], linewidth=1.0,
-                marker=MARKERS[c % len(MARKERS)], markevery=(c * every // classes, every), label=f"$c={c}$",
-                **MARKER_LOOK,
-            )  # fmt: skip
-        axes.set(xlabel="Round $t$", ylabel=r"Class share $\psi_{u,c}^{t}$", ylim=(0, 1.05 * float(psi.max()) or 1.0))
-        whole_rounds(axes, rounds)
-        legend_above(figure, axes.lines, 6)
+    if classes > _MOST_LINES:
+        return _heat_map(psi, fade=0.0)[0]
+    figure = Figure(figsize=(style.COLUMN, 2.3), layout="constrained")
+    axes = figure.subplots()
+    every = max(1, rounds // 6)
+    for c, share in enumerate(psi):
+        colour, stroke, marker = (each[c % len(each)] for each in (style.COLOURS, style.STROKES, style.MARKERS))
+        axes.plot(
+            share, color=colour, linestyle=stroke, linewidth=1.0, marker=marker, label=f"$c={c}$",
+            markevery=(c * every // classes, every), **style.MARKER_LOOK,
+        )  # fmt: skip
+    axes.set(xlabel="Round $t$", ylabel=r"Class share $\psi_{u,c}^{t}$", ylim=(0, 1.05 * float(psi.max()) or 1.0))
+    style.whole_rounds(axes, rounds)
+    style.legend_above(figure, axes.lines, 6)
     return figure
 
 
+@style.in_style()
 def draw_association(fleet: FleetPlan, vehicle: int) -> Figure:
     """Draw which class one vehicle visits in every round, over the class shares that make it do so (Fig. 2)."""
     psi, association = fleet.psi[vehicle], fleet.association[vehicle]
     visits = np.flatnonzero(association != IDLE)
     labels = association[visits]
-    with in_style():
-        figure, axes, norm, colours = _heat_map(psi, fade=0.6)
-        row, column = 0.7 * _POINTS * figure.get_size_inches()[::-1] / psi.shape
-        side = float(np.clip(min(row, 2 * column), 2.0, 4.5))
-        axes.scatter(
-            visits, labels, c=psi[labels, visits], cmap=colours, norm=norm, s=side**2, edgecolors="black",
-            linewidths=0.12 * side, clip_on=False, zorder=3,
-        )  # fmt: skip
+    figure, axes, norm, colours = _heat_map(psi, fade=0.6)
+    row, column = 0.7 * _POINTS * figure.get_size_inches()[::-1] / psi.shape
+    side = float(np.clip(min(row, 2 * column), 2.0, 4.5))
+    axes.scatter(
+        visits, labels, c=psi[labels, visits], cmap=colours, norm=norm, s=side**2, edgecolors="black",
+        linewidths=0.12 * side, clip_on=False, zorder=3,
+    )  # fmt: skip
     return figure
 
 
+@style.in_style()
 def draw_map(fleet: FleetPlan, footprint_side: float, vehicles: list[int] | None = None) -> Figure:
     """Draw the flights of some vehicles, or of all, over the discs they were planned on and the true ones.
 
@@ -88,47 +79,45 @@ def draw_map(fleet: FleetPlan, footprint_side: float, vehicles: list[int] | None
     columns = min(_PANELS_A_ROW, len(shown))
     rows = math.ceil(len(shown) / columns)
     ragged = rows > 1 and len(shown) % columns > 0
-    width = COLUMN if columns == 1 and fleet.classes <= _CROWD else PAGE
+    width = style.COLUMN if columns == 1 and fleet.classes <= _CROWD else style.PAGE
     low, high = _extent(fleet, footprint_side, shown)
     across, along = (high - low).tolist()
     panel = (width - 0.95 - 0.15 * (columns - 1)) / columns
-    height = rows * (panel * along / across + 0.2) + (0.5 if width == PAGE else 0.65) + 0.3 * ragged
+    height = rows * (panel * along / across + 0.2) + (0.5 if width == style.PAGE else 0.65) + 0.3 * ragged
     norm, colours = Normalize(0, max(1, fleet.rounds - 1)), _shade("plasma", 0.88)
-    with in_style():
-        figure = Figure(figsize=(width, height), layout="compressed")
-        grid = figure.subplots(rows, columns, squeeze=False).ravel()
-        for axes in grid[len(shown) :]:
-            axes.set_visible(False)
-        for k, (axes, vehicle) in enumerate(zip(grid, shown, strict=False)):
-            axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
-            axes.set_title(f"Vehicle {vehicle}", pad=3)
-            last, sides = fleet.positions[vehicle, -1], np.full(2, footprint_side)
-            _draw_square(axes, np.zeros(2), fleet.region, edgecolor=_REGION, linewidth=0.6)
-            _draw_square(axes, last, sides, edgecolor=_FOOTPRINT, linewidth=1.0, zorder=4)
-            _draw_flight(axes, fleet, vehicle, norm, colours)
-            _label_discs(axes, fleet.centres[vehicle], fleet.radii[vehicle], last, sides, panel * _POINTS / across)
-            for axis, name, outer in (
-                (axes.xaxis, "East $x$ (m)", k + columns >= len(shown)),  # also above an empty place
-                (axes.yaxis, "North $y$ (m)", k % columns == 0),
-            ):
-                axis.set_major_locator(MaxNLocator(9 - columns, steps=[1, 2, 5, 10]))
-                axis.set_tick_params(labelbottom=outer, labelleft=outer)
-                axis.set_label_text(name if outer else "")
-        bar = figure.colorbar(ScalarMappable(norm, colours), ax=list(grid), shrink=0.9, aspect=12 * height, pad=0.02)
-        bar.set_label("Round $t$")
-        bar.ax.yaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
-        handles = _map_legend(any(_misplaced(fleet, vehicle).any() for vehicle in shown))
-        if not vehicles and fleet.vehicles > len(shown):
-            handles.append(Line2D([], [], linestyle="none", label=f"{len(shown)} of {fleet.vehicles} vehicles"))
-        figure.legend(handles=handles, loc="outside lower center", ncols=3 if width == COLUMN else 6, borderpad=0.1)
+    figure = Figure(figsize=(width, height), layout="compressed")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in grid[len(shown) :]:
+        axes.set_visible(False)
+    for k, (axes, vehicle) in enumerate(zip(grid, shown, strict=False)):
+        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+        axes.set_title(f"Vehicle {vehicle}", pad=3)
+        last, sides = fleet.positions[vehicle, -1], np.full(2, footprint_side)
+        _draw_square(axes, np.zeros(2), fleet.region, edgecolor=_REGION, linewidth=0.6)
+        _draw_square(axes, last, sides, edgecolor=_FOOTPRINT, linewidth=1.0, zorder=4)
+        _draw_flight(axes, fleet, vehicle, norm, colours)
+        _label_discs(axes, fleet.centres[vehicle], fleet.radii[vehicle], last, sides, panel * _POINTS / across)
+        for axis, name, outer in (
+            (axes.xaxis, "East $x$ (m)", k + columns >= len(shown)),  # also above an empty place
+            (axes.yaxis, "North $y$ (m)", k % columns == 0),
+        ):
+            axis.set_major_locator(MaxNLocator(9 - columns, steps=[1, 2, 5, 10]))
+            axis.set_tick_params(labelbottom=outer, labelleft=outer)
+            axis.set_label_text(name if outer else "")
+    bar = figure.colorbar(ScalarMappable(norm, colours), ax=list(grid), shrink=0.9, aspect=12 * height, pad=0.02)
+    bar.set_label("Round $t$")
+    bar.ax.yaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+    handles = _map_legend(any(_misplaced(fleet, vehicle).any() for vehicle in shown))
+    if not vehicles and fleet.vehicles > len(shown):
+        handles.append(Line2D([], [], linestyle="none", label=f"{len(shown)} of {fleet.vehicles} vehicles"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3 if width == style.COLUMN else 6, borderpad=0.1)
     return figure
 
 
 def save(figure: Figure, path_without_suffix: Path) -> list[Path]:
     """Write a figure as PNG (300 dpi) and PDF (embedded TrueType fonts), the same bytes every time."""
-    folder, name = path_without_suffix.parent, path_without_suffix.name
-    png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
-    with in_style():
+    png, pdf = (path_without_suffix.with_name(f"{path_without_suffix.name}.{kind}") for kind in ("png", "pdf"))
+    with style.in_style():
         figure.savefig(png, metadata={"Software": None})
         figure.savefig(pdf, metadata={"CreationDate": None, "Creator": None, "Producer": None})
     return [png, pdf]
@@ -141,9 +130,9 @@ def _shade(name: str, last: float, fade: float = 0.0) -> Colormap:
 
 
 def _heat_map(psi: Floats, fade: float) -> tuple[Figure, Axes, Normalize, Colormap]:
-    """Draw psi (C, T) one row a class, as faint as asked, and the bar of the colours at full strength."""
+    """Draw psi (C, T), one row per class, mixed with white by `fade`, and a colour bar at full strength."""
     height = float(np.clip(1.4 + 0.08 * len(psi), 1.6, 4.0))
-    figure = Figure(figsize=(COLUMN, height), layout="constrained")
+    figure = Figure(figsize=(style.COLUMN, height), layout="constrained")
     axes = figure.subplots()
     # By the square root, since among many classes even a peak is a small share.
     norm, colours = PowerNorm(0.5, 0.0, float(psi.max()) or 1.0), _shade("YlGnBu", 1.0)
@@ -151,7 +140,7 @@ def _heat_map(psi: Floats, fade: float) -> tuple[Figure, Axes, Normalize, Colorm
     bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.02, aspect=12 * height)
     bar.set_label(r"Class share $\psi_{u,c}^{t}$")
     axes.set(xlabel="Round $t$", ylabel="Class $c$")
-    whole_rounds(axes, psi.shape[1])
+    style.whole_rounds(axes, psi.shape[1])
     axes.yaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     return figure, axes, norm, colours
 
@@ -185,7 +174,7 @@ def _draw_square(axes: Axes, middle: Floats, sides: Floats, **look: Any) -> None
 
 
 def _label_discs(axes: Axes, centres: Floats, radii: Floats, last: Floats, sides: Floats, scale: float) -> None:
-    """Write class numbers beside their discs, clear of the footprint, where there is room; scale is points a metre."""
+    """Write class numbers beside their discs, clear of the footprint, where there is room; scale: points per metre."""
     centres, radii = centres * scale, radii * scale
     edges = np.array([axes.get_xlim(), axes.get_ylim()]).T * scale
     paper = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none", "alpha": 0.6}

@@ -1,4 +1,4 @@
-"""The courses of training: accuracy over rounds and over what it cost to get there, and the sizes of the uploads."""
+"""Learning curves: accuracy over rounds and over what it cost to get there, and the sizes of the uploads."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from skyfed.types import Floats, Ints
 
 @dataclass(frozen=True)
 class SeedCurve:
-    """One seed's course at the rounds after which its model was tested, all (n,).
+    """One seed's learning curve at the rounds after which its model was tested, all (n,).
 
     accuracy, accuracy_full  0..1, on the test set so far and on the whole one
     megabytes                sent by all vehicles up to and with this round (measured); 0 without vehicles
@@ -66,7 +66,7 @@ def read_curves(folders: list[Path], rows: list[Row]) -> list[RowCurves]:
             if lines := Table(folder / row.name, "rounds").rows():
                 done = {line["round"] for line in lines}  # of a round that was cut short there are uploads only
                 uplink = [line for line in Table(folder / row.name, "uplink").rows() if line["round"] in done]
-                runs.append(course(lines, uplink))
+                runs.append(seed_curve(lines, uplink))
                 sent += [(up.get("paper_bits", np.nan), 8 * up["wire_bytes"]) for up in uplink if up["wire_bytes"]]
         if runs:
             formula, measured = np.array(sent, np.float64).reshape(-1, 2).T
@@ -98,14 +98,14 @@ def shares(sizes: Floats, most: int = 1000) -> tuple[Floats, Floats]:
     return np.sort(sizes)[np.maximum(rank - 1, 0)], np.arange(steps + 1) / steps
 
 
-def course(rows: list[TableRow], uplink: list[TableRow]) -> SeedCurve:
-    """Put one seed's rounds and uploads together."""
+def seed_curve(rows: list[TableRow], uplink: list[TableRow]) -> SeedCurve:
+    """Return one seed's learning curve from its rounds and uploads."""
     by_round: dict[int, list[TableRow]] = defaultdict(list)
     for row in uplink:
         by_round[row["round"]].append(row)
     tested = [k for k, row in enumerate(rows) if row["accuracy"] is not None]
 
-    def told(key: str) -> Floats:
+    def at_tests(key: str) -> Floats:
         return np.array([rows[k][key] for k in tested], np.float64)
 
     def spent(key: str, of_a_round: Callable[[list[float]], float]) -> Floats:
@@ -114,8 +114,8 @@ def course(rows: list[TableRow], uplink: list[TableRow]) -> SeedCurve:
 
     return SeedCurve(
         rounds=np.array([rows[k]["round"] for k in tested], np.int64),
-        accuracy=told("accuracy"),
-        accuracy_full=told("accuracy_full"),
+        accuracy=at_tests("accuracy"),
+        accuracy_full=at_tests("accuracy_full"),
         megabytes=spent("wire_bytes", sum) / 1e6,
         modelled_seconds=spent("modelled_seconds", max),
         measured_seconds=spent("measured_seconds", max),

@@ -15,39 +15,31 @@ from skyfed.runs.listing import ListedRun, RunGroup, Trained
 _STYLES = {"done": "green", "running": "cyan", "interrupted": "yellow", "planned": "", "not begun": "dim"}
 
 
-def print_listing(found: list[ListedRun | RunGroup], place: Path) -> None:
-    """Print a line an algorithm of every run and of all seeds together, one a sweep; then what is wrong."""
+def print_listing(entries: list[ListedRun | RunGroup], place: Path) -> None:
+    """Print one line per algorithm of a run or of all its seeds, and one line per sweep; then what is wrong."""
     table = Table(title=str(place), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in ("run", "state", "algorithm", "rounds", "accuracy\n(%)", "sent\n(MB)", "time\n(s)", "started"):
         right = name not in ("run", "state", "algorithm", "started")
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "run", overflow="fold")
-    for entry in found:
+    for entry in entries:
         _add(table, entry)
     console().print(table)
-    for path, note in notes(found):
-        console().print(f"{path}: {note}", markup=False, highlight=False, soft_wrap=True)
+    for run in (run for entry in entries for run in (entry.runs if isinstance(entry, RunGroup) else [entry])):
+        if run.note:
+            console().print(f"{run.path}: {run.note}", markup=False, highlight=False, soft_wrap=True)
 
 
-def listing_json(found: list[ListedRun | RunGroup]) -> str:
+def listing_json(entries: list[ListedRun | RunGroup]) -> str:
     """Return the list as JSON: accuracy 0..1, bytes, seconds."""
-    return json.dumps([_record(entry) for entry in found], indent=2)
-
-
-def notes(found: list[ListedRun | RunGroup]) -> list[tuple[Path, str]]:
-    """Return what is wrong, with the folder it is wrong in."""
-    runs = [run for entry in found for run in (entry.runs if isinstance(entry, RunGroup) else [entry])]
-    return [(run.path, run.note) for run in runs if run.note]
+    return json.dumps([_record(entry) for entry in entries], indent=2)
 
 
 def _add(table: Table, entry: ListedRun | RunGroup) -> None:
-    if isinstance(entry, ListedRun):
-        lines = [_line(one, entry.rounds) for one in entry.trained]
-    elif entry.kind == "seeds":
-        lines = _over_seeds(entry)
-    else:
-        lines = [_together(entry)]
     name = entry.path.name or str(entry.path)
-    if isinstance(entry, RunGroup):
+    if isinstance(entry, ListedRun):
+        lines = _by_algorithm([entry])
+    else:
+        lines = _by_algorithm(entry.runs) if entry.kind == "seeds" else [_together(entry)]
         name += f" ({len(entry.runs)} {'seed' if entry.kind == 'seeds' else 'run'}{'s' * (len(entry.runs) != 1)})"
     state = Text(entry.state, _STYLES.get(entry.state, "red"))
     first, *others = lines or [["-", "-", "-", "-", "-"]]
@@ -56,32 +48,29 @@ def _add(table: Table, entry: ListedRun | RunGroup) -> None:
         table.add_row("", "", *line, "")
 
 
-def _line(one: Trained, rounds: int | None) -> list[str]:
-    accuracy = "-" if one.accuracy is None else f"{100 * one.accuracy:.1f}"
-    return [one.algorithm, f"{one.rounds}/{rounds}", accuracy, f"{one.bytes / 1e6:.1f}", f"{one.seconds:.0f}"]
-
-
-def _over_seeds(group: RunGroup) -> list[list[str]]:
+def _by_algorithm(runs: list[ListedRun]) -> list[list[str]]:
+    """Return one line per algorithm of a run, or of all its seeds together."""
+    total = sum(run.rounds or 0 for run in runs)
+    seeds: dict[str, list[Trained]] = {}
+    for run in runs:
+        for trained in run.trained:
+            seeds.setdefault(trained.algorithm, []).append(trained)
     lines = []
-    names = dict.fromkeys(one.algorithm for run in group.runs for one in run.trained)
-    for name in names:
-        some = [one for run in group.runs for one in run.trained if one.algorithm == name]
-        rounds = sum(one.rounds for one in some)
-        total = sum(run.rounds or 0 for run in group.runs)
-        accuracy = spread([one.accuracy for one in some], 100)
-        lines.append([name, f"{rounds}/{total}", accuracy, *_totals(some)])
+    for name, each in seeds.items():
+        rounds, accuracy = sum(trained.rounds for trained in each), spread([trained.accuracy for trained in each], 100)
+        lines.append([name, f"{rounds}/{total}", accuracy, *_totals(each)])
     return lines
-
-
-def _totals(some: list[Trained]) -> list[str]:
-    return [f"{sum(one.bytes for one in some) / 1e6:.1f}", f"{sum(one.seconds for one in some):.0f}"]
 
 
 def _together(group: RunGroup) -> list[str]:
     """Return a sweep's line: how many runs are in which state, what they have done together."""
-    some = [one for run in group.runs for one in run.trained]
+    trained = [trained for run in group.runs for trained in run.trained]
     states = ", ".join(f"{count} {state}" for state, count in group.counts.items())
-    return [states, str(sum(one.rounds for one in some)), "", *_totals(some)]
+    return [states, str(sum(each.rounds for each in trained)), "", *_totals(trained)]
+
+
+def _totals(trained: list[Trained]) -> list[str]:
+    return [f"{sum(each.bytes for each in trained) / 1e6:.1f}", f"{sum(each.seconds for each in trained):.0f}"]
 
 
 def _when(started: str | None) -> str:

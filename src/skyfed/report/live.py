@@ -5,18 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from skyfed.report.terminal import is_live, line_every
 
@@ -25,7 +15,7 @@ from skyfed.report.terminal import is_live, line_every
 def counting(what: str, total: int, unit: str, plain: bool) -> Iterator[Callable[[], None]]:
     """Show how far countable work is and how long it still takes; yields what to call after each piece."""
     if is_live(plain):
-        with _bars(TextColumn(unit)) as bars:
+        with _bars(progress.MofNCompleteColumn(), progress.TextColumn(unit), progress.TimeElapsedColumn()) as bars:
             task = bars.add_task(what, total=total)
             yield lambda: bars.advance(task)
         return
@@ -58,11 +48,11 @@ def reading(plain: bool) -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def _bars(last: TextColumn) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), last, TimeElapsedColumn(),
-        TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True),
-    )  # fmt: skip
+def _bars(*columns: progress.ProgressColumn) -> progress.Progress:
+    """Return bars with these columns between the bar and the time left."""
+    first = progress.TextColumn("{task.description}"), progress.BarColumn(24)
+    last = progress.TextColumn("left"), progress.TimeRemainingColumn()
+    return progress.Progress(*first, *columns, *last, console=Console(stderr=True))
 
 
 @contextmanager
@@ -75,9 +65,8 @@ def transferring(plain: bool) -> Iterator[Callable[[str, int, int], None]]:
     if not is_live(plain):
         yield _transfer_lines(line_every(plain))
         return
-    columns = TextColumn("{task.description}"), BarColumn(24), DownloadColumn(), TransferSpeedColumn()
-    with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True)) as bars:
-        tasks: dict[str, TaskID] = {}
+    with _bars(progress.DownloadColumn(), progress.TransferSpeedColumn()) as bars:
+        tasks: dict[str, progress.TaskID] = {}
         named: set[str] = set()
 
         def show(what: str, done: int, total: int) -> None:

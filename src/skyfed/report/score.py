@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from skyfed.algorithms import KNOWN
 from skyfed.errors import BadInputError
 from skyfed.learning.engine import Engine
 from skyfed.learning.evaluate import place_accuracy
-from skyfed.report.terminal_tables import fits, show
+from skyfed.report.terminal_tables import fits, show, table_of, title_of
 from skyfed.runs.checkpoint import unpack_model
 from skyfed.runs.folder import RunFolder
 from skyfed.tasks import Samples, Task, load_task
@@ -44,17 +43,17 @@ def score_models(folder: Path, algorithm: str | None, own: Path | None) -> list[
     if own is not None:
         task = _with_own(task, own)
     engine = Engine(task, config.model, config.seed, "cpu")
-    found = []
+    scores = []
     for name in finished:
         weights, buffers, _ = unpack_model(folder / name / "model.safetensors")
         if (len(weights), len(buffers)) != (engine.layout.size, engine.layout.buffers):
             raise BadInputError(f"{folder / name / 'model.safetensors'}: holds a model of another size")
-        scores = engine.score(Model(engine.layout.of_live(weights), buffers), 0, len(task.test))
-        each = place_accuracy(scores.score, task.test.places, len(task.places))
+        tested = engine.score(Model(engine.layout.of_live(weights), buffers), 0, len(task.test))
+        each = place_accuracy(tested.score, task.test.places, len(task.places))
         by_name = {label: None if np.isnan(x) else float(x) for label, x in zip(task.places, each, strict=True)}
-        loss = float(scores.loss.mean(dtype=np.float64))
-        found.append(ModelScore(name, len(task.test), float(scores.score.mean()), loss, by_name))
-    return found
+        loss = float(tested.loss.mean(dtype=np.float64))
+        scores.append(ModelScore(name, len(task.test), float(tested.score.mean()), loss, by_name))
+    return scores
 
 
 def print_scores(scores: list[ModelScore], as_json: bool) -> None:
@@ -62,24 +61,18 @@ def print_scores(scores: list[ModelScore], as_json: bool) -> None:
     if as_json:
         print(json.dumps([asdict(score) for score in scores], indent=2))
         return
-    title = f"Accuracy on {scores[0].pictures} samples (%)"
-    lines = [["algorithm", "all", *scores[0].classes]]
+    lines = [("algorithm", "all", *scores[0].classes)]
     for score in scores:
         each = ["-" if x is None else f"{100 * x:.1f}" for x in score.classes.values()]
-        name = KNOWN[score.algorithm].title if score.algorithm in KNOWN else score.algorithm
-        lines.append([name, f"{100 * score.accuracy:.2f}", *each])
-    wide = _table(title, lines)
-    tall = _table(
-        title, [["class", *(line[0] for line in lines[1:])], *zip(*(line[1:] for line in lines), strict=True)]
-    )
-    show(wide if fits(wide) else tall)
+        lines.append((title_of(score.algorithm), f"{100 * score.accuracy:.2f}", *each))
+    wide = _table(scores[0].pictures, lines)
+    (_, *titles), *by_class = zip(*lines, strict=True)
+    show(wide if fits(wide) else _table(scores[0].pictures, [("class", *titles), *by_class]))
 
 
-def _table(title: str, lines: Sequence[Sequence[str]]) -> Table:
+def _table(pictures: int, lines: Sequence[tuple[str, ...]]) -> Table:
     """Return a table; the first line is its head."""
-    table = Table(title=title)
-    for name in lines[0]:
-        table.add_column(name, justify="left" if name == lines[0][0] else "right")
+    table = table_of(f"Accuracy on {pictures} samples (%)", lines[0], left=lines[0][:1])
     for line in lines[1:]:
         table.add_row(*line)
     return table

@@ -20,8 +20,8 @@ def goal_of(search: Search, place: Path, job: SweepJob) -> float | None:
     folder = place / job.place
     if not is_done(folder / search.algorithm):
         return None
-    found = summarise(folder, search.algorithm)
-    value = None if found is None else getattr(found, search.table.goal)
+    summary = summarise(folder, search.algorithm)
+    value = None if summary is None else getattr(summary, search.table.goal)
     return None if value is None else float(value)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from skyfed.algorithms import KNOWN, Row, find_class
+from skyfed.algorithms.base import Algorithm
 from skyfed.blocks.tables import TABLES
 from skyfed.config import Config, presets
 
@@ -39,24 +40,25 @@ def settings_page() -> str:
 
 def _rows() -> list[str]:
     """Say what a row of `algorithms` may set: its name, the tables that all algorithms share, and keys of its own."""
-    lines = [_ROWS, "| key | default | allowed | meaning |", "|---|---|---|---|", *_keys(Row, Row.model_fields)]
+    lines = [_ROWS, *_keys(Row, Row.model_fields)]
     lines += [f"| {', '.join(f'`{name}`' for name in TABLES)} | as above | table | instead of the run's own |", ""]
     lines += ["| id | title | what makes it so |", "|---|---|---|"]
+    uses: dict[type[Algorithm], list[str]] = {}
     for use, known in KNOWN.items():
-        words = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in known.settings.items())
-        lines.append(f"| `{use}` | {known.title} | {words or ('central' if known.central else 'the defaults')} |")
-    for each in dict.fromkeys(find_class(Row(use=use)) for use in KNOWN):
-        own = [name for name in each.Settings.model_fields if name not in TABLES]
+        settings = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in known.settings.items())
+        lines.append(f"| `{use}` | {known.title} | {settings or ('central' if known.central else 'the defaults')} |")
+        uses.setdefault(find_class(Row(use=use)), []).append(f"`{use}`")
+    for algorithm, names in uses.items():
+        own = [name for name in algorithm.Settings.model_fields if name not in TABLES]
         if own:
-            uses = [f"`{use}`" for use in KNOWN if find_class(Row(use=use)) is each]
-            lines += ["", f"Rows that use {', '.join(uses)} also have:", ""]
-            lines += ["| key | default | allowed | meaning |", "|---|---|---|---|", *_keys(each.Settings, own)]
+            lines += ["", f"Rows that use {', '.join(names)} also have:", "", *_keys(algorithm.Settings, own)]
     return lines
 
 
 def _keys(model: type[BaseModel], names: Iterable[str]) -> list[str]:
-    """Return a line for each of these keys."""
-    properties, lines = model.model_json_schema()["properties"], []
+    """Return a table with one line per key."""
+    properties = model.model_json_schema()["properties"]
+    lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
     for name in names:
         field = model.model_fields[name]
         default = "needed" if field.is_required() else _value(field.default)
@@ -65,17 +67,13 @@ def _keys(model: type[BaseModel], names: Iterable[str]) -> list[str]:
 
 
 def _table(model: type[BaseModel], prefix: str) -> list[str]:
-    plain, inner = [], []
-    for name, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            inner.append((name, kind))
-        else:
-            plain.append(name)
+    """Return the section of a settings class and those of the classes inside it."""
+    kinds = {name: field.annotation for name, field in model.model_fields.items()}
+    inner = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
     title = f"## `[{prefix}]`" if prefix else "## Top level"
     lines = [title, "", (model.__doc__ or "").split("\n")[0], ""]
-    lines += ["| key | default | allowed | meaning |", "|---|---|---|---|", *_keys(model, plain), ""]
-    for name, kind in inner:
+    lines += [*_keys(model, [name for name in kinds if name not in inner]), ""]
+    for name, kind in inner.items():
         lines += _table(kind, f"{prefix}.{name}" if prefix else name)
     return lines
 
@@ -92,8 +90,8 @@ def _kinds(schema: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if "const" in schema:
         return f"`{schema['const']}`"
-    words = {"integer": "whole number", "boolean": "true or false", "string": "text"}
-    kind = words.get(schema.get("type", ""), schema.get("type", ""))
+    kind = schema.get("type", "")
+    kind = {"integer": "whole number", "boolean": "true or false", "string": "text"}.get(kind, kind)
     signs = (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<"))
     return " ".join([kind, ", ".join(f"{sign} {schema[key]:g}" for key, sign in signs if key in schema)]).strip()
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
-from skyfed.algorithms import KNOWN, Row
+from skyfed.algorithms import Row
 
 COLUMN, PAGE = 3.5, 7.16  # inches, one and both columns of an IEEE page
 
@@ -26,6 +26,7 @@ _STYLE: Any = ["default", {
     "image.aspect": "auto", "image.origin": "lower", "image.interpolation": "nearest",
     "savefig.dpi": 300, "pdf.fonttype": 42,
 }]  # fmt: skip
+in_style = partial(style.context, _STYLE)  # decorates what draws, and is the context of what saves
 
 # Okabe and Ito's colours (their yellow is lost on white paper), then three of Tol's; strokes and markers differ too.
 COLOURS = (
@@ -43,11 +44,6 @@ GRID: dict[str, Any] = {"color": "0.92", "linewidth": 0.5}
 _NUMBERS = "{x:,.10g}"  # of a tick, written out in full
 
 
-def in_style() -> AbstractContextManager[None]:
-    """Draw and save inside this."""
-    return style.context(_STYLE)
-
-
 def blank_column(x: str, y: str) -> tuple[Figure, Axes]:
     """Return a figure one column wide with axes of these labels and a faint grid."""
     figure = Figure(figsize=(COLUMN, 2.4), layout="constrained")
@@ -58,19 +54,18 @@ def blank_column(x: str, y: str) -> tuple[Figure, Axes]:
 
 
 def looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """Colour, stroke, marker and name of every row's line, by label, the same in every figure of a run."""
-    known = [name for name in KNOWN if name in _PAPER]
-    others = [row.name for row in rows if row.name not in known]
-    found = {}
+    """Return colour, stroke, marker and name of every row's line, by label, the same in every figure of a run."""
+    names = [*_PAPER, *(row.name for row in rows if row.name not in _PAPER)]
+    by_name = {}
     for row in rows:
-        k = known.index(row.name) if row.name in known else len(known) + others.index(row.name)
+        k = names.index(row.name)
         look = {"color": _HUES[k % len(_HUES)], "linestyle": _HABITS[k % len(_HABITS)], "linewidth": 1.0}
-        found[row.name] = look | {"marker": MARKERS[k % len(MARKERS)], "label": row.title} | MARKER_LOOK
-    return found
+        by_name[row.name] = look | {"marker": MARKERS[k % len(MARKERS)], "label": row.title} | MARKER_LOOK
+    return by_name
 
 
 def marked(x: NDArray[np.float64], count: int, shift: float) -> list[int]:
-    """Which points shall carry a marker: about `count`, evenly along x, moved by a part (0..1) of their distance."""
+    """Return which points get a marker: about `count`, evenly along x, moved by a part (0..1) of their distance."""
     places = x[0] + (np.arange(count) + shift) / count * (x[-1] - x[0])
     return sorted({int(np.abs(x - place).argmin()) for place in places})
 

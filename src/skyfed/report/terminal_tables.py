@@ -1,7 +1,7 @@
 """Tables for people: the flights of a fleet, the algorithms of a run."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -21,6 +21,12 @@ from skyfed.runs.tables import Table as Stored
 from skyfed.world.mission import Mission
 
 _WIDTH = 140  # where the output is not a terminal
+
+# Headers of columns that several tables have, or that a narrow terminal leaves out.
+_SO_FAR, _WHOLE, _OVER_TIME = "accuracy\n(test so far, %)", "accuracy\n(whole test, %)", "mean over\ntime (%)"
+_FORGETTING, _SENT, _TRAINING = "forgetting\n(%)", "sent, measured\n(MB)", "training,\nmeasured (s)"
+_PERCENT = ("accuracy", "accuracy_full", "mean_accuracy", "forgetting")
+_FACTORS = dict.fromkeys(_PERCENT, 100.0) | {"uplink_bytes": 1e-6, "measured_seconds": 1.0}  # to the headers' units
 
 
 def console() -> Console:
@@ -59,17 +65,28 @@ def _least(column: Column) -> int:
     return max(map(cell_len, [*parts, *str(column.header).split()]), default=0)
 
 
+def table_of(title: str, names: Sequence[str], left: Sequence[str] = ("algorithm", "variant", "note", "term")) -> Table:
+    """Return a table without rows. Its columns hold numbers, aligned right, except those named in `left`."""
+    table = Table(title=title)
+    for name in names:
+        table.add_column(name, justify="left" if name in left else "right")
+    return table
+
+
+def title_of(algorithm: str) -> str:
+    """Return the title of a known algorithm; any other is shown by its own name."""
+    return KNOWN[algorithm].title if algorithm in KNOWN else algorithm
+
+
 def print_flights(fleet: FleetPlan, mission: Mission) -> None:
-    """Print one line a vehicle: objective, proven bound, gap, age of information, estimation error, CPU seconds."""
-    table = Table(
-        title=f"Flights: {fleet.method}, {fleet.vehicles} vehicles, {fleet.rounds} rounds, {fleet.classes} classes"
+    """Print one line per vehicle: objective, proven bound, gap, age of information, estimation error, CPU seconds."""
+    bound, loss, error, cpu = "proven bound\n(nats)", "loss per\nclass (%)", "centre error\nmean/worst (m)", "CPU\n(s)"
+    table = table_of(
+        f"Flights: {fleet.method}, {fleet.vehicles} vehicles, {fleet.rounds} rounds, {fleet.classes} classes",
+        ["vehicle", "objective\n(nats)", bound, "gap\n(nats)", loss, "age mean/worst\n(rounds)", error, cpu, "note"],
     )
-    shown = "vehicle|objective\n(nats)|proven bound\n(nats)|gap\n(nats)|loss per\nclass (%)|age mean/worst\n(rounds)"
-    for name in [*shown.split("|"), "centre error\nmean/worst (m)", "CPU\n(s)", "note"]:
-        table.add_column(name, justify="left" if name == "note" else "right")
     for u in range(fleet.vehicles):
-        age = age_of_information(fleet.association[u], fleet.classes)
-        error = mission.errors[u]
+        age, errors = age_of_information(fleet.association[u], fleet.classes), mission.errors[u]
         proven = fleet.bound[u] < float("inf")
         table.add_row(
             str(u),
@@ -78,11 +95,11 @@ def print_flights(fleet: FleetPlan, mission: Mission) -> None:
             f"{fleet.gap[u]:.1e}" if proven else "-",
             f"{100 * fleet.loss[u]:.3f}" if proven else "-",
             f"{age.mean():.1f} / {age.max()}",
-            f"{error.centre_mean:.1f} / {error.centre_worst:.1f}",
+            f"{errors.centre_mean:.1f} / {errors.centre_worst:.1f}",
             f"{fleet.seconds[u]:.2f}",
             str(fleet.note[u]),
         )
-    show(table, ("loss per\nclass (%)", "CPU\n(s)", "centre error\nmean/worst (m)", "proven bound\n(nats)"))
+    show(table, (loss, cpu, error, bound))
 
 
 @dataclass(frozen=True)
@@ -150,100 +167,63 @@ def summarise(folder: Path, algorithm: str) -> Summary | None:
     )
 
 
-def _of_algorithms(title: str, names: str) -> Table:
-    """Return a table with these columns, numbers to the right."""
-    table = Table(title=title)
-    for name in names.split("|"):
-        table.add_column(name, justify="left" if name in ("algorithm", "variant") else "right")
-    return table
-
-
 def print_seeds(folders: list[Path], rows: list[Row], title: str) -> None:
     """Print one line per row: mean and standard deviation over the seeds that have got somewhere."""
-    names = (
-        "algorithm|seeds|accuracy\n(test so far, %)|accuracy\n(whole test, %)|mean over\ntime (%)|forgetting\n(%)|"
-        "sent, measured\n(MB)|training,\nmeasured (s)"
-    )
-    table = _of_algorithms(title, names)
-
+    names = ["algorithm", "seeds", _SO_FAR, _WHOLE, _OVER_TIME, _FORGETTING, _SENT, _TRAINING]
+    table = table_of(title, names)
     for row in rows:
-        found = [one for folder in folders if (one := summarise(folder, row.name))]
-        if not found:
-            continue
-        figures = [
-            spread([getattr(one, key) for one in found], 100)
-            for key in ("accuracy", "accuracy_full", "mean_accuracy", "forgetting")
-        ]
-        sent = ["-", "-"]
-        if not row.central:
-            sent = [
-                spread([one.uplink_bytes for one in found], 1e-6),
-                spread([one.measured_seconds for one in found], 1),
-            ]
-        table.add_row(row.title, str(len(found)), *figures, *sent)
-    show(table, ("forgetting\n(%)", "mean over\ntime (%)", "training,\nmeasured (s)"))
+        summaries = [asdict(summary) for folder in folders if (summary := summarise(folder, row.name))]
+        if summaries:
+            figures = _spreads(summaries, _FACTORS)
+            table.add_row(row.title, str(len(summaries)), *figures[:4], *(["-", "-"] if row.central else figures[4:]))
+    show(table, (_FORGETTING, _OVER_TIME, _TRAINING))
 
 
 def print_summary(folder: Path, rows: list[Row], title: str) -> None:
     """Print one line per row."""
-    names = (
-        "algorithm|rounds|accuracy\n(test so far, %)|accuracy\n(whole test, %)|mean over\ntime (%)|forgetting\n(%)|"
-        "sent, measured\n(MB)|sent, paper's\nformula (MB)|training,\nmodelled (s)|training,\nmeasured (s)|wall\n(s)"
-    )
-    table = _of_algorithms(title, names)
-
-    def percent(value: float | None) -> str:
-        return "-" if value is None else f"{100 * value:.1f}"
-
+    formula, modelled, wall = "sent, paper's\nformula (MB)", "training,\nmodelled (s)", "wall\n(s)"
+    accuracies = [_SO_FAR, _WHOLE, _OVER_TIME, _FORGETTING]
+    table = table_of(title, ["algorithm", "rounds", *accuracies, _SENT, formula, modelled, _TRAINING, wall])
     for row in rows:
-        found = summarise(folder, row.name)
-        if found is None:
+        summary = summarise(folder, row.name)
+        if summary is None:
             continue
-        sent: list[Any] = ["-"] * 4
+        sent = ["-"] * 4
         if not row.central:
-            sent = [f"{found.uplink_bytes / 1e6:.1f}", f"{found.paper_bits / 8e6:.1f}"]
-            sent += [f"{found.modelled_seconds:.0f}", f"{found.measured_seconds:.1f}"]
-        figures = [percent(x) for x in (found.accuracy, found.accuracy_full, found.mean_accuracy, found.forgetting)]
-        table.add_row(row.title, str(found.rounds), *figures, *sent, f"{found.wall_seconds:.0f}")
-    spare = (
-        "mean over\ntime (%)",
-        "forgetting\n(%)",
-        "wall\n(s)",
-        "sent, paper's\nformula (MB)",
-        "training,\nmodelled (s)",
-    )
-    show(table, spare)
+            sent = [f"{summary.uplink_bytes / 1e6:.1f}", f"{summary.paper_bits / 8e6:.1f}"]
+            sent += [f"{summary.modelled_seconds:.0f}", f"{summary.measured_seconds:.1f}"]
+        figures = _spreads([asdict(summary)], _PERCENT)
+        table.add_row(row.title, str(summary.rounds), *figures, *sent, f"{summary.wall_seconds:.0f}")
+    show(table, (_OVER_TIME, _FORGETTING, wall, formula, modelled))
 
 
 def print_resources(folder: Path, rows: list[Row], title: str) -> None:
     """Print what accuracy cost, one line per row: bytes and seconds measured, seconds and joules modelled."""
-    names = (
-        "algorithm|accuracy\n(%)|sent\n(MB)|train / fly / send,\nmodelled (s)|train / fly / send,\nmodelled (kJ)|"
-        "training,\nmeasured (s)|points\na MB|points\na kJ|late|least battery\n(%)"
-    )
-    table = _of_algorithms(title, names)
+    seconds, joules = (f"train / fly / send,\nmodelled ({unit})" for unit in ("s", "kJ"))
+    per_mb, per_kj = "points\na MB", "points\na kJ"
+    names = ["algorithm", "accuracy\n(%)", "sent\n(MB)", seconds, joules, _TRAINING, per_mb, per_kj]
+    table = table_of(title, [*names, "late", "least battery\n(%)"])
     config = RunFolder(folder).read_config()
     for row in rows:
-        found = summarise(folder, row.name)
-        if found is None or row.central:
+        summary = summarise(folder, row.name)
+        if summary is None or row.central:
             continue
-        points = None if found.accuracy is None else 100 * found.accuracy
-        seconds = (found.modelled_seconds, found.fly_seconds, found.send_seconds)
-        joules = (found.modelled_energy, found.fly_joules, found.send_joules)
+        points = None if summary.accuracy is None else 100 * summary.accuracy
+        spent = (summary.modelled_energy, summary.fly_joules, summary.send_joules)
         table.add_row(
             row.title,
-            "-" if points is None else f"{points:.1f}",
-            f"{found.uplink_bytes / 1e6:.1f}",
-            " / ".join(f"{value:.0f}" for value in seconds),
-            " / ".join(f"{value / 1e3:.3g}" for value in joules),
-            f"{found.measured_seconds:.1f}",
-            _per(points, found.uplink_bytes / 1e6),
-            _per(points, found.joules / 1e3),
-            str(found.late),
-            "-" if found.battery is None else f"{100 * found.battery / config.cost.battery:.0f}",
+            spread([points]),
+            f"{summary.uplink_bytes / 1e6:.1f}",
+            f"{summary.modelled_seconds:.0f} / {summary.fly_seconds:.0f} / {summary.send_seconds:.0f}",
+            " / ".join(f"{value / 1e3:.3g}" for value in spent),
+            f"{summary.measured_seconds:.1f}",
+            _per(points, summary.uplink_bytes / 1e6),
+            _per(points, summary.joules / 1e3),
+            str(summary.late),
+            "-" if summary.battery is None else f"{100 * summary.battery / config.cost.battery:.0f}",
         )
     if table.row_count:
-        show(table, ("training,\nmeasured (s)", "points\na MB", "points\na kJ", "train / fly / send,\nmodelled (s)"))
+        show(table, (_TRAINING, per_mb, per_kj, seconds))
 
 
 def _per(points: float | None, cost: float) -> str:
@@ -251,33 +231,31 @@ def _per(points: float | None, cost: float) -> str:
 
 
 def sweep_rows(jobs: list[SweepJob], place: Path) -> list[dict[str, Any]]:
-    """Return one row a run and algorithm that has got somewhere."""
-    rows = []
-    for job in jobs:
-        for algorithm in job.config.labels:
-            found = summarise(place / job.place, algorithm) if (place / job.place / algorithm).is_dir() else None
-            if found is not None:
-                rows.append({"variant": job.variant, "seed": job.seed, **asdict(found)})
-    return rows
+    """Return one row per run and algorithm that has got somewhere."""
+    return [
+        {"variant": job.variant, "seed": job.seed, **asdict(summary)}
+        for job in jobs
+        for algorithm in job.config.labels
+        if (summary := summarise(place / job.place, algorithm))
+    ]
 
 
 def print_sweep(rows: list[dict[str, Any]], title: str) -> None:
-    """Print one line a variant and algorithm: mean and standard deviation over seeds."""
-    names = (
-        "variant|algorithm|seeds|rounds|accuracy\n(test so far, %)|accuracy\n(whole test, %)|mean over\ntime (%)|"
-        "sent, measured\n(MB)|training,\nmeasured (s)"
-    )
-    table = _of_algorithms(title, names)
-    titles = {name: known.title for name, known in KNOWN.items()}
-    for variant, algorithm in dict.fromkeys((row["variant"], row["algorithm"]) for row in rows):
-        some = [row for row in rows if (row["variant"], row["algorithm"]) == (variant, algorithm)]
-        figures = [spread([row[key] for row in some], 100) for key in ("accuracy", "accuracy_full", "mean_accuracy")]
-        figures += [spread([row["uplink_bytes"] for row in some], 1e-6)]
-        figures += [spread([row["measured_seconds"] for row in some], 1)]
-        rounds = sorted({row["rounds"] for row in some})
-        shown = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}-{rounds[-1]}"
-        table.add_row(variant, titles.get(algorithm, algorithm), str(len(some)), shown, *figures)
-    show(table, ("mean over\ntime (%)", "training,\nmeasured (s)", "rounds", "seeds"))
+    """Print one line per variant and algorithm: mean and standard deviation over seeds."""
+    table = table_of(title, ["variant", "algorithm", "seeds", "rounds", _SO_FAR, _WHOLE, _OVER_TIME, _SENT, _TRAINING])
+    figures = [key for key in _FACTORS if key != "forgetting"]
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["variant"], row["algorithm"]), []).append(row)
+    for (variant, algorithm), seeds in groups.items():
+        rounds = [row["rounds"] for row in seeds]
+        shown = "-".join(map(str, sorted({min(rounds), max(rounds)})))
+        table.add_row(variant, title_of(algorithm), str(len(seeds)), shown, *_spreads(seeds, figures))
+    show(table, (_OVER_TIME, _TRAINING, "rounds", "seeds"))
+
+
+def _spreads(summaries: list[dict[str, Any]], keys: Iterable[str]) -> list[str]:
+    return [spread([summary[key] for summary in summaries], _FACTORS[key]) for key in keys]
 
 
 def spread(values: Sequence[float | None], factor: float = 1.0) -> str:

@@ -1,6 +1,6 @@
 """How long a run still takes, from the pace of each algorithm in this session."""
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 
 _RECENT = 20  # rounds that tell the present pace; training sets grow, so old rounds were shorter
@@ -13,8 +13,7 @@ class Pace:
         """Take the algorithms, with whether each is central: that makes another pace."""
         self._clock, self._rounds, self._kinds = clock, rounds, kinds
         self._left = dict.fromkeys(kinds, rounds)
-        self._took: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_RECENT))
-        self._seen: dict[str, int] = defaultdict(int)
+        self._took: dict[str, deque[float]] = {}
         self._last = clock()
         self._now: str | None = None
 
@@ -28,14 +27,14 @@ class Pace:
     def round(self, algorithm: str, done: int) -> None:
         """Note a finished round."""
         now = self._clock()
-        self._seen[algorithm] += 1
-        if self._seen[algorithm] == 2:
-            self._took[algorithm].clear()  # the first round also starts workers and reads pictures
-        self._took[algorithm].append(now - self._last)
+        if algorithm in self._took:
+            self._took[algorithm].append(now - self._last)
+        else:  # the first round also starts workers and reads pictures
+            self._took[algorithm] = deque(maxlen=_RECENT)
         self._last, self._left[algorithm] = now, self._rounds - done
 
     def left_of(self, algorithm: str) -> float | None:
-        """Seconds an algorithm still takes: by its own pace, else by that of its like; None while none is known."""
+        """Seconds an algorithm still takes, by its own pace or else that of similar ones; None while none is known."""
         left, each = self._left[algorithm], self._each(algorithm)
         if not left:
             return 0.0
@@ -47,11 +46,9 @@ class Pace:
         return left * sum(alike) / len(alike) if alike else None
 
     def _each(self, algorithm: str) -> float | None:
-        """Seconds a round of it takes; None before two were seen."""
-        if self._seen[algorithm] < 2:
-            return None
-        took = self._took[algorithm]
-        return sum(took) / len(took)
+        """Seconds per round of an algorithm; None before two rounds were seen."""
+        took = self._took.get(algorithm)
+        return sum(took) / len(took) if took else None
 
     @property
     def left(self) -> float | None:

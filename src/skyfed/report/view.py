@@ -1,21 +1,21 @@
-"""A run while it goes on: a line an algorithm on a terminal, drawn over and over; a line now and then elsewhere."""
+"""A run while it goes on: one line per algorithm on a terminal, redrawn; elsewhere a line now and then."""
 
 import sys
 import threading
 import time
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from skyfed.algorithms import Row as Algorithm
-from skyfed.report.sparkline import ASCII, BLOCKS, sparkline
 from skyfed.report.terminal import is_live, line_every
 from skyfed.report.time_left import Pace
 from skyfed.runs.tables import Row
 
+BLOCKS = "▁▂▃▄▅▆▇█"
+ASCII = "_.-=+*%#"  # for terminals that show no blocks
 _WIDEST = 40  # cells of a curve
 _SPAN = 0.05  # accuracies that differ by less are drawn about level
 
@@ -52,9 +52,7 @@ class RunView:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
 
@@ -83,8 +81,7 @@ class RunView:
             self._pace.round(algorithm, done)
         if not self._live and (done == self._rounds or now - self._last >= self._every):
             self._last = now
-            where = f"{algorithm}: round {done} of {self._rounds}"
-            left = self._pace.left
+            where, left = f"{algorithm}: round {done} of {self._rounds}", self._pace.left
             rest = "" if left is None else f", about {left:.0f} s left in all"
             print(f"{where}, accuracy {self._accuracy(algorithm)}, {self._sent(algorithm)} sent{rest}", file=sys.stderr)
         if row["dropped"]:
@@ -115,14 +112,14 @@ class RunView:
             while len(widths) > 1 and sum(widths) + 2 * len(widths) > width:
                 widths.pop()  # the last columns matter least
             room = min(_WIDEST, width - sum(widths) - 2 * len(widths) - 1)
+            marks, blank = (BLOCKS, "·") if blocks else (ASCII, " ")
+            top = max(self._high, self._low + _SPAN)
             lines = []
             for name, (title, *others) in fields.items():
                 line = Text(f"{title:<{widths[0]}}"[: width - 1], "bold" if name == self._now else "")
                 if room >= 4:
-                    top = max(self._high, self._low + _SPAN)
-                    marks = BLOCKS if blocks else ASCII
-                    drawn = sparkline(self._curves[name], self._rounds, room, self._low, top, marks)
-                    line.append(f"  {drawn}", "cyan").append(("·" if blocks else " ") * (room - len(drawn)), "dim")
+                    curve = sparkline(self._curves[name], self._rounds, room, self._low, top, marks)
+                    line.append(f"  {curve}", "cyan").append(blank * (room - len(curve)), "dim")
                 for wide, text in zip(widths[1:], others, strict=False):
                     line.append(f"  {text:>{wide}}", "")
                 lines.append(line)
@@ -132,14 +129,18 @@ class RunView:
         return Text("\n", no_wrap=True).join(lines)
 
     def _fields(self, name: str) -> list[str]:
-        done = len(self._curves[name])
-        left = self._pace.left_of(name)
+        done, left = len(self._curves[name]), self._pace.left_of(name)
         if done == self._rounds:
             rest = "done"
         else:
             rest = "" if left is None else "ended" if left == 0 else f"{clock_time(left)} left"
-        accuracy = f"{self._accuracy(name):>6}"
-        return [self._titles[name], accuracy, f"{done}/{self._rounds}", self._sent(name), f"{rest:>9}"]
+        return [
+            self._titles[name],
+            f"{self._accuracy(name):>6}",
+            f"{done}/{self._rounds}",
+            self._sent(name),
+            f"{rest:>9}",
+        ]
 
     def _foot(self) -> str:
         done, total = sum(map(len, self._curves.values())), self._rounds * len(self._curves)
@@ -153,3 +154,23 @@ def clock_time(seconds: float) -> str:
     """Return seconds as minutes and seconds, and hours where there are any."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+
+
+def sparkline(
+    values: Sequence[float | None], total: int, width: int, low: float, high: float, marks: str = BLOCKS
+) -> str:
+    """Draw the values so far, of `total` to come, into a line `width` wide; blank where nothing is known.
+
+    A cell shows the last value in it. The line is as long as the share that is done, so it tells progress too.
+    """
+    done = min(len(values), total)
+    cells = -(-done * width // total)
+    last = [min(done, max(-(-(cell + 1) * total // width), 1)) - 1 for cell in range(cells)]
+    return "".join(_mark(values[index], low, high, marks) for index in last)
+
+
+def _mark(value: float | None, low: float, high: float, marks: str) -> str:
+    if value is None:
+        return " "
+    share = (value - low) / (high - low) if high > low else 1.0
+    return marks[min(len(marks) - 1, max(0, int(share * len(marks))))]

@@ -39,7 +39,10 @@ def to_wgs84(points: Floats, origin: Origin) -> Floats:
     within 1 km, 7 cm within 10 km; at 85 degrees 1.2 mm and 1.2 m. Metres are measured at the ellipsoid's height: on
     ground 1000 m above it a kilometre comes out 16 cm longer.
     """
-    latitude, longitude = _checked(origin)
+    latitude, longitude = origin
+    if not (abs(latitude) <= _MOST_LATITUDE and abs(longitude) <= 180):
+        allowed = f"latitude within ±{_MOST_LATITUDE:g} degrees, longitude within ±180"
+        raise BadInputError(f"field.origin = [{latitude}, {longitude}]; allowed for exported plans: {allowed}")
     squared = _FLATTENING * (2 - _FLATTENING)
     sine, tangent = math.sin(math.radians(latitude)), math.tan(math.radians(latitude))
     cosine = math.cos(math.radians(latitude))
@@ -62,20 +65,19 @@ def geojson(fleet: FleetPlan, origin: Origin, altitude: float, hold: float) -> s
     """
     (latitude, longitude), flights = _degrees(np.zeros(2), origin), _degrees(fleet.positions, origin)
     features = [_feature("Point", [longitude, latitude, 0.0], {"kind": "station"})]
+    above_home = [longitude, latitude, altitude]
     for vehicle, flight in enumerate(flights):
         points = [[east, north, altitude] for north, east in flight]
-        above_home = [longitude, latitude, altitude]
         path = [above_home, *points, above_home]
         features.append(_feature("LineString", path, {"kind": "path", "vehicle": vehicle}))
         for t, point in enumerate(points):
-            visit = {"vehicle": vehicle, "round": t, "class": _label(fleet, vehicle, t)}
-            extras = {"hold_s": hold, "altitude_m": altitude}
-            features.append(_feature("Point", point, {"kind": "waypoint", **visit, **extras}))
+            visit = {"kind": "waypoint", "vehicle": vehicle, "round": t, "class": _label(fleet, vehicle, t)}
+            features.append(_feature("Point", point, {**visit, "hold_s": hold, "altitude_m": altitude}))
     return json.dumps({"type": "FeatureCollection", "features": features}, allow_nan=False)
 
 
 def kml(fleet: FleetPlan, origin: Origin, altitude: float, hold: float) -> str:
-    """Write the fleet as KML 2.2: the station and a folder a vehicle, with its path and its waypoints above ground."""
+    """Write the fleet as KML 2.2: the station, and one folder per vehicle with its path and waypoints above ground."""
     root = ET.Element("kml", xmlns="http://www.opengis.net/kml/2.2")
     document = ET.SubElement(root, "Document")
     ET.SubElement(document, "name").text = "skyfed flights"
@@ -100,8 +102,8 @@ def qgc_plan(fleet: FleetPlan, vehicle: int, origin: Origin, altitude: float, ho
     latitude, longitude = _degrees(np.zeros(2), origin)
     # null lets the autopilot choose the heading.
     steps = [(_TAKEOFF, _FRAME_RELATIVE, [0, 0, 0, None, latitude, longitude, altitude])]
-    for point in _degrees(fleet.positions[vehicle], origin):
-        steps.append((_WAYPOINT, _FRAME_RELATIVE, [hold, 0, 0, None, *point, altitude]))
+    points = _degrees(fleet.positions[vehicle], origin)
+    steps += [(_WAYPOINT, _FRAME_RELATIVE, [hold, 0, 0, None, *point, altitude]) for point in points]
     steps.append((_RETURN, _FRAME_MISSION, [0, 0, 0, 0, 0, 0, 0]))
     items = []
     for number, (command, frame, params) in enumerate(steps, start=1):
@@ -131,11 +133,9 @@ def qgc_plan(fleet: FleetPlan, vehicle: int, origin: Origin, altitude: float, ho
 
 
 def export_all(fleet: FleetPlan, folder: Path, origin: Origin, altitude: float, hold: float) -> list[Path]:
-    """Write flights.geojson, flights.kml and one vehicle-000.plan a vehicle into a folder; returns what was written."""
-    texts = {
-        "flights.geojson": geojson(fleet, origin, altitude, hold),
-        "flights.kml": kml(fleet, origin, altitude, hold),
-    }
+    """Write flights.geojson, flights.kml and a plan per vehicle (vehicle-000.plan) into a folder; returns the paths."""
+    writers = {"flights.geojson": geojson, "flights.kml": kml}
+    texts = {name: write(fleet, origin, altitude, hold) for name, write in writers.items()}
     for vehicle in range(fleet.vehicles):
         texts[f"vehicle-{vehicle:03d}.plan"] = qgc_plan(fleet, vehicle, origin, altitude, hold)
     folder.mkdir(parents=True, exist_ok=True)
@@ -144,16 +144,8 @@ def export_all(fleet: FleetPlan, folder: Path, origin: Origin, altitude: float, 
     return [folder / name for name in texts]
 
 
-def _checked(origin: Origin) -> Origin:
-    latitude, longitude = origin
-    if not (abs(latitude) <= _MOST_LATITUDE and abs(longitude) <= 180):
-        allowed = f"latitude within ±{_MOST_LATITUDE:g} degrees, longitude within ±180"
-        raise BadInputError(f"field.origin = [{latitude}, {longitude}]; allowed for exported plans: {allowed}")
-    return latitude, longitude
-
-
 def _degrees(points: Floats, origin: Origin) -> Any:
-    """Rounded latitudes and longitudes of points (…, 2), as lists in lists."""
+    """Return rounded latitudes and longitudes of points (…, 2) as nested lists."""
     return np.round(to_wgs84(points, origin), _DECIMALS).tolist()
 
 

@@ -1,6 +1,6 @@
 """The headline table: what every algorithm reached and what it cost, the best marked."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
@@ -10,23 +10,27 @@ from skyfed.report.terminal_tables import Summary, spread, summarise
 
 @dataclass(frozen=True)
 class HeadlineColumn:
-    """A figure: its name, its unit, where it comes from, what is better."""
+    """A figure: its name, its unit, where it comes from, and how to read it from a summary.
+
+    An accuracy is a share that is better when high, and central training has it too. Any other figure is a cost of
+    the vehicles.
+    """
 
     name: str
     unit: str
     source: str
-    high: bool
-    central: bool  # whether what trains without vehicles has it
+    value: Callable[[Summary], float | None]
+    accuracy: bool = False
 
 
 COLUMNS = (
-    HeadlineColumn("Accuracy", "%, test set so far", "measured", high=True, central=True),
-    HeadlineColumn("Accuracy", "%, whole test set", "measured", high=True, central=True),
-    HeadlineColumn("Sent", "MB", "measured", high=False, central=False),
-    HeadlineColumn("Sent", "MB, paper’s formula", "modelled", high=False, central=False),
-    HeadlineColumn("Training", "s", "modelled", high=False, central=False),
-    HeadlineColumn("Training", "s", "measured", high=False, central=False),
-    HeadlineColumn("Energy", "kJ", "modelled", high=False, central=False),
+    HeadlineColumn("Accuracy", "%, test set so far", "measured", lambda run: run.accuracy, accuracy=True),
+    HeadlineColumn("Accuracy", "%, whole test set", "measured", lambda run: run.accuracy_full, accuracy=True),
+    HeadlineColumn("Sent", "MB", "measured", lambda run: run.uplink_bytes / 1e6),
+    HeadlineColumn("Sent", "MB, paper’s formula", "modelled", lambda run: run.paper_bits / 8e6),
+    HeadlineColumn("Training", "s", "modelled", lambda run: run.modelled_seconds),
+    HeadlineColumn("Training", "s", "measured", lambda run: run.measured_seconds),
+    HeadlineColumn("Energy", "kJ", "modelled", lambda run: run.joules / 1e3),
 )
 
 
@@ -55,39 +59,26 @@ class HeadlineRow:
 
 
 def headline(groups: Sequence[SeedGroup]) -> list[HeadlineRow]:
-    """Return one line a group and algorithm that has got somewhere."""
+    """Return one line per group and algorithm that has got somewhere."""
     lines = []
     for run, group in enumerate(groups):
         for row in group.config.rows:
-            found = [one for folder in group.folders if (one := summarise(folder, row.name))]
-            if found:
-                cells = _cells(found, row.central)
-                rounds = min(one.rounds for one in found)
-                lines.append(HeadlineRow(run, row.name, row.title, row.central, len(found), rounds, cells))
+            seeds = [summary for folder in group.folders if (summary := summarise(folder, row.name))]
+            if seeds:
+                cells = [_cell(column, seeds, row.central) for column in COLUMNS]
+                rounds = min(summary.rounds for summary in seeds)
+                lines.append(HeadlineRow(run, row.name, row.title, row.central, len(seeds), rounds, cells))
     for k, column in enumerate(COLUMNS):
-        _mark([line for line in lines if line.cells[k].value is not None], k, column.high)
+        _mark([line for line in lines if line.cells[k].value is not None], k, column.accuracy)
     return lines
 
 
-def _cells(found: list[Summary], central: bool) -> list[Cell]:
-    each: list[list[float | None]] = [
-        [one.accuracy for one in found],
-        [one.accuracy_full for one in found],
-        [one.uplink_bytes / 1e6 for one in found],
-        [one.paper_bits / 8e6 for one in found],
-        [one.modelled_seconds for one in found],
-        [one.measured_seconds for one in found],
-        [one.joules / 1e3 for one in found],
-    ]
-    cells = []
-    for column, values in zip(COLUMNS, each, strict=True):
-        known = [value for value in values if value is not None]
-        if not known or (central and not column.central):
-            cells.append(Cell("–", None))
-        else:
-            text, _, apart = (spread(values, 100) if column.central else _figure(known)).partition(" ± ")
-            cells.append(Cell(text, mean(known), apart))
-    return cells
+def _cell(column: HeadlineColumn, seeds: list[Summary], central: bool) -> Cell:
+    known = [value for summary in seeds if (value := column.value(summary)) is not None]
+    if not known or (central and not column.accuracy):
+        return Cell("–", None)
+    text, _, deviation = (spread(known, 100) if column.accuracy else _figure(known)).partition(" ± ")
+    return Cell(text, mean(known), deviation)
 
 
 def _figure(values: list[float]) -> str:

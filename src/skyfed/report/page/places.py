@@ -14,6 +14,8 @@ from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import seed_folders
 from skyfed.runs.tables import Table
 
+_ALLOWED = "allowed: a run's folder, one of seeds, a sweep's"
+
 
 @dataclass(frozen=True)
 class SeedGroup:
@@ -33,10 +35,10 @@ class SeedGroup:
     def manifest(self) -> dict[str, Any]:
         """What the first run's manifest says; empty where there is none."""
         try:
-            found = json.loads((self.folders[0] / "manifest.json").read_bytes())
+            manifest = json.loads((self.folders[0] / "manifest.json").read_bytes())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return manifest if isinstance(manifest, dict) else {}
 
     @property
     def classes(self) -> list[str]:
@@ -45,15 +47,14 @@ class SeedGroup:
         return [str(name) for name in (names if isinstance(names, list) and len(names) == count else range(count))]
 
     def standing(self) -> list[str]:
-        """Say what is missing, one line a run; nothing where all is finished."""
+        """Say what is missing, one line per unfinished run."""
         lines = []
         for folder, config in zip(self.folders, self.configs, strict=True):
-            done = {name: len(Table(folder / name, "rounds").rows()) for name in config.labels}
-            parts = [
-                f"{name} {f'{rounds} of {config.rounds} rounds' if rounds else 'not begun'}"
-                for name, rounds in done.items()
-                if rounds < config.rounds
-            ]
+            parts = []
+            for name in config.labels:
+                rounds = len(Table(folder / name, "rounds").rows())
+                if rounds < config.rounds:
+                    parts.append(f"{name} {rounds} of {config.rounds} rounds" if rounds else f"{name} not begun")
             if parts:
                 lines.append(f"{self.name}, seed {config.seed}: {', '.join(parts)}")
         return lines
@@ -61,26 +62,23 @@ class SeedGroup:
 
 def find_groups(places: Sequence[Path]) -> list[SeedGroup]:
     """Return the runs at these places, each once: a run, a folder of seeds, or a folder of runs (a sweep's)."""
-    found: dict[Path, list[Path]] = {}
+    by_place: dict[Path, list[Path]] = {}
     for place in places:
         if not place.is_dir():
-            raise BadInputError(f"{place}: no such folder; allowed: a run's folder, one of seeds, a sweep's")
+            raise BadInputError(f"{place}: no such folder; {_ALLOWED}")
         below = _runs(place)
         with storage_errors(place):
             inner = [] if below else sorted((path for path in place.iterdir() if path.is_dir()), key=_natural)
         groups = [(place, below)] if below else [(path, runs) for path in inner if (runs := _runs(path))]
         if not groups:
-            raise BadInputError(
-                f"{place}: no run here (no config.toml); allowed: a run's folder, one of seeds, a sweep's"
-            )
+            raise BadInputError(f"{place}: no run here (no config.toml); {_ALLOWED}")
         for path, runs in groups:
-            found.setdefault(path.resolve(), runs)
-    if not found:
-        raise BadInputError("no folder given; allowed: a run's folder, one of seeds, a sweep's")
-    names = _short_names(list(found))
+            by_place.setdefault(path.resolve(), runs)
+    if not by_place:
+        raise BadInputError(f"no folder given; {_ALLOWED}")
     return [
         SeedGroup(name, place, runs, [RunFolder.config_of(run) for run in runs])
-        for name, (place, runs) in zip(names, found.items(), strict=True)
+        for name, (place, runs) in zip(_short_names(list(by_place)), by_place.items(), strict=True)
     ]
 
 

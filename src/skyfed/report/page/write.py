@@ -16,15 +16,17 @@ from skyfed import __version__
 from skyfed.config import changed
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
+from skyfed.report.bound import SHADES
 from skyfed.report.page.headline import COLUMNS, headline
-from skyfed.report.page.map import skies
+from skyfed.report.page.map import flight_maps
 from skyfed.report.page.places import SeedGroup, find_groups
-from skyfed.report.page.series import Json, bounds, class_accuracy, courses, looks, term_colours
+from skyfed.report.page.series import Json, accuracy_and_payloads, bounds, class_accuracy, looks
 from skyfed.report.style import COLOURS
 
 _PURPLE = "#6F4E9C"  # for black, which dark paper does not show
 _COUNTS = ("weights", "live_weights")
-_OWN = ("state.js", "charts.js", "heat.js", "sky.js", "player.js", "page.js")
+_FACTS = ("skyfed", "python", "system", "cpu", "cores", "seed", "started", *_COUNTS)
+_OWN = ("state.js", "charts.js", "heat.js", "map.js", "player.js", "page.js")
 
 
 def write_page(places: Sequence[Path], target: Path) -> Path:
@@ -45,7 +47,7 @@ def write_page(places: Sequence[Path], target: Path) -> Path:
 
 def render(groups: Sequence[SeedGroup]) -> str:
     """Return the page's text."""
-    lines, payloads = courses(groups)
+    lines, payloads = accuracy_and_payloads(groups)
     data: Json = {
         "runs": [{"name": group.name, "classes": group.classes, "rounds": group.config.rounds} for group in groups],
         "looks": looks(groups),
@@ -53,8 +55,8 @@ def render(groups: Sequence[SeedGroup]) -> str:
         "payload": payloads,
         "classes": class_accuracy(groups),
         "bound": bounds(groups),
-        "terms": term_colours(),
-        "skies": skies(groups),
+        "terms": SHADES,
+        "map": flight_maps(groups),
         "colours": [_PURPLE if colour == "#000000" else colour for colour in COLOURS],  # of vehicles
     }
     assets = resources.files("skyfed.report.page").joinpath("assets")
@@ -123,9 +125,9 @@ def _energy(groups: Sequence[SeedGroup]) -> str:
 
 
 def _differences(groups: Sequence[SeedGroup]) -> dict[str, list[str]]:
-    """Return the settings that differ between groups, the seed and what changes no result aside."""
-    found = changed([group.config for group in groups])
-    return {key: [_shown(value) for value in values] for key, values in found.items() if key not in ("seed", "workers")}
+    """Return the settings that differ between groups, without the seed and what changes no result."""
+    differences = changed([group.config for group in groups]).items()
+    return {key: [_shown(value) for value in values] for key, values in differences if key not in ("seed", "workers")}
 
 
 def _shown(value: Any) -> str:
@@ -134,17 +136,16 @@ def _shown(value: Any) -> str:
 
 
 def _origin(group: SeedGroup) -> Json:
-    told = group.manifest
-    command = told.get("command")
-    packages = told.get("packages")
+    manifest = group.manifest
+    command, packages = manifest.get("command"), manifest.get("packages")
+    facts = {key: manifest[key] for key in _FACTS if manifest.get(key) is not None}
     return {
         "name": group.name,
         "command": shlex.join(map(str, command)) if isinstance(command, list) else "not recorded",
         "again": f"skyfed run {shlex.quote(str(group.folders[0] / 'config.toml'))} --out again",
         "facts": {
-            key: f"{told[key]:,}" if key in _COUNTS and isinstance(told[key], int) else str(told[key])
-            for key in ("skyfed", "python", "system", "cpu", "cores", "seed", "started", "weights", "live_weights")
-            if told.get(key) is not None
+            key: f"{value:,}" if key in _COUNTS and isinstance(value, int) else str(value)
+            for key, value in facts.items()
         },
         "packages": {str(k): str(v) for k, v in packages.items()} if isinstance(packages, dict) else {},
         "config": group.config.to_toml(),

@@ -3,30 +3,30 @@ const FRESH = { light: [[0, "#fdf6ec"], [0.25, "#fdd49e"], [0.5, "#fc8d59"], [0.
 const VIRIDIS = ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"].map((colour, k) => [k / 4, colour]);
 let cursorBox = null;
 
-function ageRows(sky, vehicle) {
-  const C = sky.classes.length, T = sky.rounds.length;
+function ageRows(map, vehicle) {
+  const C = map.classes.length, T = map.rounds.length;
   const row = (c) => Array.from({ length: T }, (_, t) => {
-    if (vehicle >= 0) return sky.ages[(vehicle * C + c) * T + t];
+    if (vehicle >= 0) return map.ages[(vehicle * C + c) * T + t];
     let sum = 0;
-    for (let u = 0; u < sky.shown; u++) sum += sky.ages[(u * C + c) * T + t];
-    return sum / sky.shown;
+    for (let u = 0; u < map.shown; u++) sum += map.ages[(u * C + c) * T + t];
+    return sum / map.shown;
   });
   return Array.from({ length: C }, (_, c) => row(c));
 }
 
 function drawAge() {
   if (!window.Plotly) return;
-  const sky = data.skies[state.sky], one = state.vehicle >= 0, rows = ageRows(sky, state.vehicle);
-  const T = sky.rounds.length, C = sky.classes.length, all = rows.flat();
+  const map = data.map[state.map], one = state.vehicle >= 0, rows = ageRows(map, state.vehicle);
+  const T = map.rounds.length, C = map.classes.length, all = rows.flat();
   const worst = Math.max(1, ...rows.map((row) => Math.max(...row)));
   const traces = [{
-    type: "heatmap", x: sky.rounds, y: sky.classes.map((_, c) => c), z: rows, zmin: 0, zmax: worst, colorscale: dark() ? FRESH.dark : FRESH.light, ygap: 1,
+    type: "heatmap", x: map.rounds, y: map.classes.map((_, c) => c), z: rows, zmin: 0, zmax: worst, colorscale: dark() ? FRESH.dark : FRESH.light, ygap: 1,
     colorbar: { title: { text: "rounds", side: "right" }, thickness: 10, outlinewidth: 0, tickcolor: tone("line"), len: 1 },
-    customdata: rows.map((_, c) => new Array(T).fill(plain(short(sky.classes[c], 40)))),
+    customdata: rows.map((_, c) => new Array(T).fill(plain(short(map.classes[c], 40)))),
     hovertemplate: `round %{x}, class %{customdata}: ${one ? "last sensed %{z} rounds ago" : "%{z:.1f} rounds, mean of vehicles"}<extra></extra>`,
   }];
   if (one) {
-    const visits = sky.rounds.map((t, k) => [t, sky.visits[state.vehicle * T + k]]).filter(([, c]) => c >= 0);
+    const visits = map.rounds.map((t, k) => [t, map.visits[state.vehicle * T + k]]).filter(([, c]) => c >= 0);
     traces.push({
       type: "scatter", mode: "markers", x: visits.map(([t]) => t), y: visits.map(([, c]) => c), hoverinfo: "skip",
       marker: { symbol: "square", size: Math.max(3, Math.min(9, 700 / T)), color: ink(colourOf(state.vehicle)), line: { width: 1, color: tone("card") } },
@@ -34,10 +34,10 @@ function drawAge() {
   }
   const height = Math.max(240, Math.min(640, 90 + 24 * C));
   at("age-chart").style.height = `${height}px`;
-  const every = Math.ceil(C / 26), half = T > 1 ? (sky.rounds[1] - sky.rounds[0]) / 2 : 0.5;
+  const every = Math.ceil(C / 26), half = T > 1 ? (map.rounds[1] - map.rounds[0]) / 2 : 0.5;
   show(at("age-chart"), traces, layout(
-    { title: "Round", showgrid: false, range: [sky.rounds[0] - half, sky.rounds[T - 1] + half] },
-    { title: "", showgrid: false, autorange: "reversed", tickvals: sky.classes.map((_, c) => c).filter((c) => c % every === 0), ticktext: sky.classes.map((name) => plain(short(classOf(name), 14))).filter((_, c) => c % every === 0) },
+    { title: "Round", showgrid: false, range: [map.rounds[0] - half, map.rounds[T - 1] + half] },
+    { title: "", showgrid: false, autorange: "reversed", tickvals: map.classes.map((_, c) => c).filter((c) => c % every === 0), ticktext: map.classes.map((name) => plain(short(classOf(name), 14))).filter((_, c) => c % every === 0) },
   ));
   const middle = all.reduce((sum, age) => sum + age, 0) / all.length;
   at("age-title").textContent = one ? `Association and age of information, vehicle ${state.vehicle}` : "Age of information, mean of all vehicles";
@@ -54,7 +54,7 @@ function moveCursor(t) {
     chart.classList.add("hold");
     cursorBox = add(chart, "div", { class: "cursor", "aria-hidden": "true" });
   }
-  const x = full.xaxis._offset + full.xaxis.l2p(data.skies[state.sky].rounds[t]);
+  const x = full.xaxis._offset + full.xaxis.l2p(data.map[state.map].rounds[t]);
   cursorBox.style.cssText = `left:${x}px;top:${full.yaxis._offset}px;height:${full.yaxis._length}px`;
 }
 

@@ -52,14 +52,14 @@ for (const group of document.querySelectorAll("[data-switch]")) {
   });
 }
 
-if (data.skies.length) {
-  fill(at("sky"), data.skies.map((sky) => sky.runs.map((run) => data.runs[run].name).join(", ")), (k) => { setSky(k); drawAge(); });
+if (data.map.length) {
+  fill(at("map-run"), data.map.map((map) => map.runs.map((run) => data.runs[run].name).join(", ")), (k) => { setMap(k); drawAge(); });
   at("play").addEventListener("click", () => setPlaying(!player.playing));
   at("back").addEventListener("click", () => setRound(player.t - 1));
   at("forth").addEventListener("click", () => setRound(player.t + 1));
   at("round").addEventListener("input", (event) => setRound(Number(event.target.value)));
   at("map").addEventListener("click", (event) => { const u = nearest(event); setVehicle(u < 0 ? state.vehicle : u); });
-  new ResizeObserver(() => drawSky(player.t, player.phase)).observe(at("map").parentElement);
+  new ResizeObserver(() => drawMap(player.t, player.phase)).observe(at("map").parentElement);
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, summary")) return;
     const steps = { ArrowLeft: () => setRound(player.t - 1), ArrowRight: () => setRound(player.t + 1), Home: () => setRound(0), End: () => setRound(Infinity) };
@@ -83,9 +83,9 @@ if (data.bound.length) {
 
 function repaint() {
   paintChips();
-  if (data.skies.length) {
+  if (data.map.length) {
     const { t } = player, focus = state.vehicle;
-    setSky(state.sky);
+    setMap(state.map);
     if (focus >= 0) { state.vehicle = focus; at("vehicles").children[focus].setAttribute("aria-pressed", "true"); }
     setRound(t, player.phase);
   }
@@ -102,7 +102,7 @@ function paper(on) {
   state.printing = on;
   root.toggleAttribute("data-paper", on);
   if (!on) { if (state.theme) root.dataset.theme = state.theme; else delete root.dataset.theme; }
-  if (data.skies.length) setRound(on ? Infinity : state.round);
+  if (data.map.length) setRound(on ? Infinity : state.round);
   repaint();
 }
 function setPaused() { if (player.playing) setPlaying(false); }
@@ -112,7 +112,7 @@ matchMedia("print").addEventListener("change", (event) => paper(event.matches));
 
 // First what needs no Plotly: the table, the map. It takes a second to read, so it waits until the page stands.
 paintChips();
-if (data.skies.length) setSky(0);
+if (data.map.length) setMap(0);
 window.addEventListener("load", () => setTimeout(() => {
   const plotly = document.createElement("script");
   plotly.textContent = at("plotly").textContent;

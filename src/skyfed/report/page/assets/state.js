@@ -3,7 +3,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
 const state = {
   axis: "rounds", measure: "accuracy", hidden: new Set(), hiddenRuns: new Set(),
-  sky: 0, vehicle: -1, classesRun: 0, bound: 0, printing: false,
+  map: 0, vehicle: -1, classesRun: 0, bound: 0, printing: false,
 };
 const root = document.documentElement;
 const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);

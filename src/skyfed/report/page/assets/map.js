@@ -1,21 +1,21 @@
 // The map: flights drawn from arrays on a canvas.
-for (const sky of data.skies) {
-  sky.places = unpack(sky.positions, Int32Array);
-  sky.visits = unpack(sky.association, Int16Array);
-  sky.share = unpack(sky.psi, Uint8Array);
-  sky.ages = unpack(sky.age, Uint16Array);
-  const reach = [sky.region[0] / 2, sky.region[1] / 2];
+for (const map of data.map) {
+  map.places = unpack(map.positions, Int32Array);
+  map.visits = unpack(map.association, Int16Array);
+  map.share = unpack(map.psi, Uint8Array);
+  map.ages = unpack(map.age, Uint16Array);
+  const reach = [map.region[0] / 2, map.region[1] / 2];
   const stretch = (x, y, r) => { reach[0] = Math.max(reach[0], Math.abs(x) + r); reach[1] = Math.max(reach[1], Math.abs(y) + r); };
-  for (let u = 0; u < sky.shown; u++) {
-    sky.centres[u].forEach(([x, y], c) => stretch(x, y, sky.radii[u][c]));
-    for (let t = 0; t < sky.rounds.length; t++) stretch(...placeAt(sky, u, t), 0);
+  for (let u = 0; u < map.shown; u++) {
+    map.centres[u].forEach(([x, y], c) => stretch(x, y, map.radii[u][c]));
+    for (let t = 0; t < map.rounds.length; t++) stretch(...placeAt(map, u, t), 0);
   }
-  sky.reach = reach.map((half) => 1.04 * half);
+  map.reach = reach.map((half) => 1.04 * half);
 }
 
-function placeAt(sky, u, t) {
-  const k = 2 * (u * sky.rounds.length + t);
-  return [sky.places[k] / 10, sky.places[k + 1] / 10];
+function placeAt(map, u, t) {
+  const k = 2 * (u * map.rounds.length + t);
+  return [map.places[k] / 10, map.places[k + 1] / 10];
 }
 function colourOf(u) { return data.colours[u % data.colours.length]; }
 const ease = (x) => (x <= 0 ? 0 : x >= 1 ? 1 : x * x * (3 - 2 * x));
@@ -23,14 +23,14 @@ const FLY = 0.6; // share of a round's picture in which vehicles move; then they
 const TRAIL = 7; // rounds that stay bright behind a vehicle
 
 // Where a vehicle is: on its way to the round's place, then above it.
-function now(sky, u, t, phase) {
-  const [x, y] = placeAt(sky, u, t), [x0, y0] = t ? placeAt(sky, u, t - 1) : [0, 0], part = ease(phase / FLY);
+function now(map, u, t, phase) {
+  const [x, y] = placeAt(map, u, t), [x0, y0] = t ? placeAt(map, u, t - 1) : [0, 0], part = ease(phase / FLY);
   return [x0 + (x - x0) * part, y0 + (y - y0) * part];
 }
 
-function drawSky(t, phase) {
-  const sky = data.skies[state.sky], canvas = at("map"), box = canvas.getBoundingClientRect();
-  const [across, along] = sky.reach, width = Math.max(200, box.width), height = Math.min(width * (along / across), 760);
+function drawMap(t, phase) {
+  const map = data.map[state.map], canvas = at("map"), box = canvas.getBoundingClientRect();
+  const [across, along] = map.reach, width = Math.max(200, box.width), height = Math.min(width * (along / across), 760);
   const sharp = Math.min(2, window.devicePixelRatio || 1) * (state.printing ? 2 : 1);
   canvas.style.aspectRatio = `${width} / ${height}`; // paper may make it narrower
   if (canvas.width !== Math.round(width * sharp) || canvas.height !== Math.round(height * sharp)) {
@@ -41,41 +41,41 @@ function drawSky(t, phase) {
   const px = ([x, y]) => [width / 2 + x * scale, height / 2 - y * scale];
   g.setTransform(sharp, 0, 0, sharp, 0, 0);
   g.clearRect(0, 0, width, height);
-  drawGround(g, sky, px, scale, width, height);
-  const crew = Array.from({ length: sky.shown }, (_, u) => u).filter((u) => u !== state.vehicle);
+  drawGround(g, map, px, scale, width, height);
+  const crew = Array.from({ length: map.shown }, (_, u) => u).filter((u) => u !== state.vehicle);
   if (state.vehicle >= 0) crew.push(state.vehicle);
   const weight = (u) => (state.vehicle < 0 || state.vehicle === u ? 1 : 0.16);
-  for (const u of crew) drawDiscs(g, sky, u, t, phase, px, scale, weight(u));
-  for (const u of crew) drawTrail(g, sky, u, t, phase, px, weight(u));
-  if (player.playing) for (const u of crew) drawUpload(g, sky, u, t, phase, px, weight(u));
+  for (const u of crew) drawDiscs(g, map, u, t, phase, px, scale, weight(u));
+  for (const u of crew) drawTrail(g, map, u, t, phase, px, weight(u));
+  if (player.playing) for (const u of crew) drawUpload(g, map, u, t, phase, px, weight(u));
   drawStation(g, px([0, 0]));
-  for (const u of crew) drawVehicle(g, sky, u, t, phase, px, scale, weight(u));
+  for (const u of crew) drawVehicle(g, map, u, t, phase, px, scale, weight(u));
   drawScale(g, scale, width, height);
 }
 
-function drawGround(g, sky, px, scale, width, height) {
-  const step = sky.region[0] / 10;
+function drawGround(g, map, px, scale, width, height) {
+  const step = map.region[0] / 10;
   g.strokeStyle = tone("grid");
   g.lineWidth = 1;
   g.beginPath();
   for (let x = -5 * step; x <= 5 * step; x += step) { const [a] = px([x, 0]); g.moveTo(a, 0); g.lineTo(a, height); }
   for (let y = -5 * step; y <= 5 * step; y += step) { const [, b] = px([0, y]); g.moveTo(0, b); g.lineTo(width, b); }
   g.stroke();
-  const [left, top] = px([-sky.region[0] / 2, sky.region[1] / 2]);
+  const [left, top] = px([-map.region[0] / 2, map.region[1] / 2]);
   g.strokeStyle = tone("line");
   g.lineWidth = 1.5;
-  g.strokeRect(left, top, sky.region[0] * scale, sky.region[1] * scale);
+  g.strokeRect(left, top, map.region[0] * scale, map.region[1] * scale);
 }
 
-function shareAt(sky, u, c, t, phase) {
-  const T = sky.rounds.length, k = (u * sky.classes.length + c) * T + t, before = sky.share[t ? k - 1 : k];
-  return (before + (sky.share[k] - before) * ease(phase)) / 255;
+function shareAt(map, u, c, t, phase) {
+  const T = map.rounds.length, k = (u * map.classes.length + c) * T + t, before = map.share[t ? k - 1 : k];
+  return (before + (map.share[k] - before) * ease(phase)) / 255;
 }
 
-function drawDiscs(g, sky, u, t, phase, px, scale, weight) {
-  const colour = ink(colourOf(u)), focus = state.vehicle === u || sky.shown === 1, visited = sky.visits[u * sky.rounds.length + t];
-  sky.centres[u].forEach((centre, c) => {
-    const [x, y] = px(centre), r = sky.radii[u][c] * scale, share = Math.sqrt(shareAt(sky, u, c, t, phase));
+function drawDiscs(g, map, u, t, phase, px, scale, weight) {
+  const colour = ink(colourOf(u)), focus = state.vehicle === u || map.shown === 1, visited = map.visits[u * map.rounds.length + t];
+  map.centres[u].forEach((centre, c) => {
+    const [x, y] = px(centre), r = map.radii[u][c] * scale, share = Math.sqrt(shareAt(map, u, c, t, phase));
     const most = (focus ? 0.85 : 0.5) * weight, glow = g.createRadialGradient(x, y, 0, x, y, r);
     glow.addColorStop(0, faint(colour, most * share));
     glow.addColorStop(1, faint(colour, 0.35 * most * share));
@@ -88,20 +88,20 @@ function drawDiscs(g, sky, u, t, phase, px, scale, weight) {
     if (focus) {
       g.strokeStyle = faint(colour, 0.5);
       g.setLineDash([3, 3]);
-      circle(g, ...px(sky.true_centres[u][c]), sky.true_radii[u][c] * scale);
+      circle(g, ...px(map.true_centres[u][c]), map.true_radii[u][c] * scale);
       g.stroke();
       g.setLineDash([]);
-      text(g, short(classOf(sky.classes[c]), 12), x, y - r - 5, tone(c === visited ? "ink" : "soft"), c === visited ? 600 : 400);
+      text(g, short(classOf(map.classes[c]), 12), x, y - r - 5, tone(c === visited ? "ink" : "soft"), c === visited ? 600 : 400);
     }
   });
 }
 
-function drawTrail(g, sky, u, t, phase, px, weight) {
-  const colour = ink(colourOf(u)), last = now(sky, u, t, phase), whole = state.printing || state.vehicle === u;
+function drawTrail(g, map, u, t, phase, px, weight) {
+  const colour = ink(colourOf(u)), last = now(map, u, t, phase), whole = state.printing || state.vehicle === u;
   const first = whole ? 0 : Math.max(0, t - TRAIL);
   g.lineCap = "round";
   for (let k = first; k < t; k++) {
-    const from = px(placeAt(sky, u, k)), to = px(k + 1 === t ? last : placeAt(sky, u, k + 1)), old = (t - k - phase) / TRAIL;
+    const from = px(placeAt(map, u, k)), to = px(k + 1 === t ? last : placeAt(map, u, k + 1)), old = (t - k - phase) / TRAIL;
     const alpha = Math.max(whole ? 0.14 : 0, 0.75 * (1 - old)) * weight;
     g.strokeStyle = faint(colour, alpha);
     g.lineWidth = 1 + 1.6 * Math.max(0, 1 - old);
@@ -115,9 +115,9 @@ function drawTrail(g, sky, u, t, phase, px, weight) {
   }
 }
 
-function drawUpload(g, sky, u, t, phase, px, weight) {
+function drawUpload(g, map, u, t, phase, px, weight) {
   if (phase <= FLY) return;
-  const part = ease((phase - FLY) / (1 - FLY)), [x, y] = placeAt(sky, u, t), colour = ink(colourOf(u));
+  const part = ease((phase - FLY) / (1 - FLY)), [x, y] = placeAt(map, u, t), colour = ink(colourOf(u));
   const [a, b] = px([x * (1 - part), y * (1 - part)]), from = px([x, y]);
   const beam = g.createLinearGradient(...from, a, b);
   beam.addColorStop(0, faint(colour, 0));
@@ -133,9 +133,9 @@ function drawUpload(g, sky, u, t, phase, px, weight) {
   g.fill();
 }
 
-function drawVehicle(g, sky, u, t, phase, px, scale, weight) {
-  const [x, y] = px(now(sky, u, t, phase)), colour = ink(colourOf(u)), side = sky.footprint * scale;
-  const senses = sky.visits[u * sky.rounds.length + t] >= 0 && phase > FLY;
+function drawVehicle(g, map, u, t, phase, px, scale, weight) {
+  const [x, y] = px(now(map, u, t, phase)), colour = ink(colourOf(u)), side = map.footprint * scale;
+  const senses = map.visits[u * map.rounds.length + t] >= 0 && phase > FLY;
   g.fillStyle = faint(colour, (senses ? 0.22 : 0.08) * weight);
   g.strokeStyle = faint(colour, 0.9 * weight);
   g.lineWidth = 1.2;
