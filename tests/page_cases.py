@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from run_cases import blank, in_toml, table_of
 from skyfed.config import Config, load_config
@@ -90,3 +91,10 @@ def write_theory(folder: Path, rounds: Sequence[int], vehicles: int) -> None:
     rows = [{**one, **more, **lists, "vehicles": list(range(vehicles)), "round": t} for t in rounds]
     assert rows[0].keys() == {column.name for column in THEORY}
     Table(folder, "theory").append(rows)
+
+
+def without_formula(folder: Path) -> Path:
+    """Take the paper's sizes out of a row's table of uploads, as for an algorithm of a user's own."""
+    path = folder / "uplink.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["paper_bits"]), path)
+    return folder

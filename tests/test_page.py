@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from page_cases import FIVE, settings, write_run, write_theory
+from page_cases import FIVE, settings, without_formula, write_run, write_theory
 from skyfed.errors import BadInputError
 from skyfed.report.page import write_page
 from skyfed.report.page.headline import headline
@@ -209,6 +209,17 @@ def test_the_x_axis_and_the_test_set_can_be_switched(one: Path, tab: Callable[..
     assert page.evaluate("document.getElementById('accuracy-chart').data[0].y[5]") == pytest.approx(
         before - 1, abs=0.02
     )
+
+
+@in_a_browser
+def test_an_algorithm_without_the_paper_s_sizes_has_its_payloads_drawn(place: Path, tab: Callable[..., Any]) -> None:
+    run = write_run(place / "own sizes", settings(2, 8, 3, ["afl", "afl-quant"]))
+    without_formula(run / "afl-quant")
+    page = tab(write_page([run], place / "own-sizes.html"))
+    names = page.evaluate("document.getElementById('payload-chart').data.map((line) => line.name)")
+    assert names == ["AFL, paper’s formula", "AFL, measured", "AFL-Quant, measured"]
+    (line,) = [line for line in headline(find_groups([run])) if line.algorithm == "afl-quant"]
+    assert [cell.text for cell in line.cells[2:4]][1] == "–"
 
 
 @in_a_browser

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from page_cases import FIVE, settings, write_run
+from page_cases import FIVE, settings, without_formula, write_run
 from run_cases import rows_of
 from skyfed.report import score, terminal_tables
 from skyfed.report.score import ModelScore
@@ -59,3 +59,16 @@ def test_many_classes_stand_below_each_other(width: int, capsys: pytest.CaptureF
     assert "…" not in text
     assert "class-19" in text
     assert max(map(len, text.splitlines())) <= width
+
+
+def test_an_algorithm_without_the_paper_s_sizes_shows_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal_tables, "console", lambda: Console(width=200))
+    run = write_run(tmp_path / "run", settings(2, 6, 3, ["afl"]))
+    without_formula(run / "afl")
+    print_summary(run, rows_of("afl"), "Run")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "AFL" in line]
+    sent, formula = line.replace("│", " ").split()[6:8]
+    assert float(sent) > 0
+    assert formula == "-"

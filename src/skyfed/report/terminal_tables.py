@@ -113,7 +113,7 @@ class Summary:
     mean_accuracy: float | None
     forgetting: float | None
     uplink_bytes: int
-    paper_bits: float
+    paper_bits: float | None
     modelled_seconds: float
     modelled_energy: float
     measured_seconds: float
@@ -153,7 +153,7 @@ def summarise(folder: Path, algorithm: str) -> Summary | None:
         mean_accuracy=sum(row["accuracy"] for row in tested) / len(tested) if tested else None,
         forgetting=last("forgetting"),
         uplink_bytes=int(total("wire_bytes")),
-        paper_bits=total("paper_bits"),
+        paper_bits=total("paper_bits") if any("paper_bits" in row for row in uplink) else None,
         modelled_seconds=total("modelled_seconds"),
         modelled_energy=total("modelled_energy"),
         measured_seconds=total("measured_seconds"),
@@ -190,7 +190,8 @@ def print_summary(folder: Path, rows: list[Row], title: str) -> None:
             continue
         sent = ["-"] * 4
         if not row.central:
-            sent = [f"{summary.uplink_bytes / 1e6:.1f}", f"{summary.paper_bits / 8e6:.1f}"]
+            sent = [f"{summary.uplink_bytes / 1e6:.1f}"]
+            sent += ["-" if summary.paper_bits is None else f"{summary.paper_bits / 8e6:.1f}"]
             sent += [f"{summary.modelled_seconds:.0f}", f"{summary.measured_seconds:.1f}"]
         figures = _spreads([asdict(summary)], _PERCENT)
         table.add_row(row.title, str(summary.rounds), *figures, *sent, f"{summary.wall_seconds:.0f}")

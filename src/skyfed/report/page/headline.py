@@ -27,7 +27,7 @@ COLUMNS = (
     HeadlineColumn("Accuracy", "%, test set so far", "measured", lambda run: run.accuracy, accuracy=True),
     HeadlineColumn("Accuracy", "%, whole test set", "measured", lambda run: run.accuracy_full, accuracy=True),
     HeadlineColumn("Sent", "MB", "measured", lambda run: run.uplink_bytes / 1e6),
-    HeadlineColumn("Sent", "MB, paper’s formula", "modelled", lambda run: run.paper_bits / 8e6),
+    HeadlineColumn("Sent", "MB, paper’s formula", "modelled", lambda run: run.paper_bits and run.paper_bits / 8e6),
     HeadlineColumn("Training", "s", "modelled", lambda run: run.modelled_seconds),
     HeadlineColumn("Training", "s", "measured", lambda run: run.measured_seconds),
     HeadlineColumn("Energy", "kJ", "modelled", lambda run: run.joules / 1e3),

@@ -101,11 +101,12 @@ function drawAccuracy() {
 }
 
 function drawPayload() {
-  const all = data.payload.flatMap((one) => [one.measured[0], one.measured.at(-1), one.formula[0], one.formula.at(-1)]);
+  const kinds = (one) => ["formula", "measured"].filter((kind) => one[kind]); // the formula is of the paper’s algorithms
+  const all = data.payload.flatMap((one) => kinds(one).flatMap((kind) => [one[kind][0], one[kind].at(-1)]));
   const [unit, factor] = Math.max(...all) < 1 ? ["kB", 1000] : ["MB", 1], traces = [];
   for (const one of data.payload.filter(shown)) {
-    for (const [kind, dash] of [["formula", "7px,4px"], ["measured", "solid"]]) {
-      const sizes = one[kind].map((size) => factor * size);
+    for (const kind of kinds(one)) {
+      const sizes = one[kind].map((size) => factor * size), dash = kind === "measured" ? "solid" : "7px,4px";
       traces.push({
         x: sizes, y: sizes.map((_, k) => k / (sizes.length - 1)), type: "scatter", mode: "lines",
         line: { shape: "hv", color: lineInk(one), width: kind === "measured" ? 2.2 : 1.6, dash },
