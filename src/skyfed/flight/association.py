@@ -40,8 +40,7 @@ class AssociationModel:
     def __init__(self, problem: Problem, seconds: float = 300.0) -> None:
         self._problem, self._seconds = problem, seconds
         C, T = problem.psi.shape
-        spans, rounds = problem.spans, np.arange(T)
-        self._member = csr_matrix((rounds >= spans[:, :1]) & (rounds < spans[:, 1:]), dtype=np.int64)  # (W, T)
+        self._member = csr_matrix(problem.window_rounds, dtype=np.int64)  # (W, T)
         visitable = np.ones((C, T))
         visitable[[c for c in range(C) if anchor(problem, c) is None]] = 0.0
         self._top = visitable.ravel()  # cell c*T+t stands for I[c,t]

@@ -28,8 +28,7 @@ class WalkMixture:
         """Let `offer` see every walk that meets C5, as association and walk."""
         self._problem, self._search, self._offer = problem, search, offer
         C, T = problem.psi.shape
-        spans, rounds = problem.spans, np.arange(T)
-        self._member = ((rounds >= spans[:, :1]) & (rounds < spans[:, 1:])).astype(np.float64)  # (W, T)
+        self._member = problem.window_rounds.astype(np.float64)  # (W, T)
         self._visits: list[Floats] = []
         self.fixed = np.zeros((C, T))
         level = problem.psi.sum(axis=1) / C + problem.epsilon

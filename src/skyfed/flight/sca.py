@@ -99,7 +99,7 @@ def _best_allowed(problem: Problem) -> list[int]:
     left = problem.imax.copy()
     walk = []
     for t in range(problem.rounds):
-        windows = (problem.spans[:, 0] <= t) & (t < problem.spans[:, 1])
+        windows = problem.window_rounds[:, t]
         allowed = (left[:, windows] > 0).all(axis=1)
         behind = 1 + problem.psi.max()  # puts what C5 forbids behind all that it allows
         best = int(np.argmax(problem.psi[:, t] - behind * ~allowed))

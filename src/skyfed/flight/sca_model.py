@@ -116,9 +116,7 @@ class Subproblem:
 
     def _visit_limits(self) -> list[Any]:
         """C4, at most one class a round, and C5, at most Imax visits a window."""
-        rounds = np.arange(self._problem.rounds)
-        first, stop = self._problem.spans[:, :1], self._problem.spans[:, 1:]
-        window = ((rounds >= first) & (rounds < stop)).astype(np.float64)
+        window = self._problem.window_rounds.astype(np.float64)
         limits = [cp.sum(self.visits, axis=0) <= 1]
         return [*limits, self.visits @ window.T <= self._problem.imax] if len(window) else limits
 

@@ -27,7 +27,8 @@ class WalkSearch:
         self._size, self._T = len(network.label), problem.rounds
         self._imax = problem.imax
         self._window, self._shared = _memory_windows(problem)
-        self._closed = _closed_cells(problem)
+        # visits that C5 forbids outright: a window around the round allows none; (C, T)
+        self._closed = (problem.imax == 0).astype(np.int64) @ problem.window_rounds > 0
         self._remember(problem)
         self._moves: dict[tuple[int, ...], tuple[Ints, Ints, Ints]] = {}
         self.work = 0  # links looked at so far: a measure of effort that no clock disturbs
@@ -167,11 +168,3 @@ def _memory_windows(problem: Problem) -> tuple[Ints, Bools]:
         shared[first] = window[first] >= 0
         window[first:stop] = number
     return window, shared
-
-
-def _closed_cells(problem: Problem) -> Bools:
-    """Visits that C5 forbids outright: a window around the round allows none; (C, T)."""
-    closed = np.zeros(problem.psi.shape, bool)
-    for w, (first, stop) in enumerate(problem.spans):
-        closed[problem.imax[:, w] == 0, first:stop] = True
-    return closed
