@@ -5,13 +5,11 @@ from typing import Literal
 
 import numpy as np
 
-from skyfed.flight.discs import allowed, anchor, circle, corners, samples
-from skyfed.flight.legs import fly_leg
+from skyfed.flight.discs import SLACK, allowed, anchor, circle, corners, distances, samples, unit_vectors
+from skyfed.flight.legs import fly_leg, flyable_steps
 from skyfed.flight.problem import Problem
-from skyfed.flight.steps import flyable_steps
 from skyfed.types import IDLE, Bools, Floats, Ints
 
-_SLACK = 1e-9  # m
 _LEG_TRIES = 20  # pairs of end points given up because no leg joins them, before the whole placement is
 _BEFORE_HINT = 12  # of these, tries before the hinted points are insisted on
 _RINGS = 4  # on which a disc is sampled where constraints cut into it
@@ -149,8 +147,7 @@ class _Visits:
             if steps == 1:
                 self._links[key] = flyable_steps(self._problem, before, now)
             else:
-                far = np.hypot(*(before[:, None] - now[None]).transpose(2, 0, 1))
-                self._links[key] = np.asarray(far <= steps * self._problem.vmax + _SLACK)
+                self._links[key] = np.asarray(distances(before, now) <= steps * self._problem.vmax + SLACK)
         return self._links[key]
 
     def _culprits(self, last: int) -> list[int]:
@@ -180,7 +177,7 @@ def _for_sensing(problem: Problem, c: int) -> Floats:
 
 def _anywhere(problem: Problem, c: int, rng: np.random.Generator) -> Floats:
     reach, angle = problem.radii[c] * np.sqrt(rng.random(200)), rng.uniform(0, 2 * np.pi, 200)
-    spots = problem.centres[c] + reach[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    spots = problem.centres[c] + reach[:, None] * unit_vectors(angle)
     return np.concatenate([spots[allowed(problem, c, spots)][:40], corners(problem, c)])
 
 

@@ -7,9 +7,10 @@ import cvxpy as cp
 import numpy as np
 
 from skyfed.errors import BadInputError, InfeasibleError
+from skyfed.flight.discs import circle, flight_box, unit_vectors
 from skyfed.flight.place import PlacementError, place
 from skyfed.flight.problem import Options, Problem
-from skyfed.flight.sca_model import COINCIDENT, Subproblem, flight_box
+from skyfed.flight.sca_model import COINCIDENT, Subproblem
 from skyfed.flight.verify import verify
 from skyfed.rng import stream
 from skyfed.types import Floats, Plan
@@ -30,8 +31,7 @@ def solve(problem: Problem, options: Options) -> Plan:
     sca = options.sca
     rng = stream(options.seed, "sca start", vehicle=options.vehicle)
     points = start_points(problem, sca.start, rng)
-    angle = rng.uniform(0, 2 * np.pi, problem.rounds)
-    spare = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    spare = unit_vectors(rng.uniform(0, 2 * np.pi, problem.rounds))
     subproblem = Subproblem(problem, sca.sides, choose_solver(sca.solver), sca.seconds)
     plan: Plan | None = None
     history: list[float] = []
@@ -85,8 +85,7 @@ def start_points(problem: Problem, kind: str, rng: np.random.Generator) -> Float
     if kind == "random":
         points = rng.uniform(*flight_box(problem), size=(T, 2))
     elif kind == "circle":
-        angle = 2 * np.pi * np.arange(T) / T
-        points = min(problem.region) / 4 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        points = circle(np.zeros(2), min(problem.region) / 4, T)
     else:
         points = problem.centres[_best_allowed(problem)]
     if np.isfinite(problem.vmax):
@@ -113,8 +112,7 @@ def part_neighbours(points: Floats, step: float, rng: np.random.Generator) -> Fl
     parted = points.copy()
     for t in range(1, len(parted)):
         if np.hypot(*(parted[t] - parted[t - 1])) < COINCIDENT:
-            angle = rng.uniform(0, 2 * np.pi)
-            parted[t] = parted[t - 1] + step * np.array([np.cos(angle), np.sin(angle)])
+            parted[t] = parted[t - 1] + step * unit_vectors(rng.uniform(0, 2 * np.pi))
     return parted
 
 

@@ -8,6 +8,7 @@ import cvxpy as cp
 import numpy as np
 
 from skyfed.errors import InfeasibleError
+from skyfed.flight.discs import circle, flight_box
 from skyfed.flight.problem import Problem
 from skyfed.types import IDLE, Floats, Ints
 
@@ -40,14 +41,7 @@ def step_slopes(points: Floats) -> Floats:
 
 def polygon_normals(sides: int) -> Floats:
     """Return the outward unit normals of a regular polygon; inscribed in a unit disc each side is cos(pi/sides) out."""
-    angle = 2 * np.pi * np.arange(sides) / sides
-    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-
-
-def flight_box(problem: Problem) -> tuple[Floats, Floats]:
-    """Return the lower left and upper right corner of the region, widened to hold every disc's centre."""
-    half = np.asarray(problem.region) / 2
-    return np.minimum(-half, problem.centres.min(axis=0)), np.maximum(half, problem.centres.max(axis=0))
+    return circle(np.zeros(2), 1.0, sides)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from skyfed.errors import BadInputError, InfeasibleError
+from skyfed.flight.discs import flight_box
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.verify import verify
 from skyfed.types import IDLE, Plan
@@ -80,9 +81,7 @@ def _state(
 ) -> tuple[list[tuple[Any, Any]], list[list[Any]]]:
     """Add variables, objective and C1-C6 in squared distances; returns positions (T) and indicators (C, T) (Eq. 4)."""
     C, T = problem.psi.shape
-    half = np.asarray(problem.region) / 2
-    low = np.minimum(-half, problem.centres.min(axis=0))
-    high = np.maximum(half, problem.centres.max(axis=0))
+    low, high = flight_box(problem)
     positions = [(model.addVar(lb=low[0], ub=high[0]), model.addVar(lb=low[1], ub=high[1])) for _ in range(T)]
     visits = [[model.addVar(vtype="B") for _ in range(T)] for _ in range(C)]
     for c, (mx, my) in enumerate(problem.centres):

@@ -11,7 +11,7 @@ import numpy as np
 
 from skyfed.errors import BadInputError
 from skyfed.flight.constraints.base import legs_allowed
-from skyfed.flight.discs import allowed, anchor, corners, samples
+from skyfed.flight.discs import allowed, anchor, corners, distances, samples
 from skyfed.flight.legs import can_fly
 from skyfed.flight.problem import Problem
 from skyfed.types import Floats, Ints
@@ -137,11 +137,9 @@ def _covering_radius(rings: int) -> float:
 
 def _least_rounds(problem: Problem, points: Floats, label: Ints, reach: Floats) -> Ints:
     """Fewest rounds from point to point at vmax, given how far from its sample a vehicle may be; (N, N)."""
-    far = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
-    far -= (reach[label][:, None] + reach[label][None]) - 1e-9
+    far = distances(points, points) - (reach[label][:, None] + reach[label][None] - 1e-9)
     rounds = _rounds_at(problem.vmax, far)
-    apart = np.hypot(*(problem.centres[:, None] - problem.centres[None]).transpose(2, 0, 1))
-    apart -= problem.radii[:, None] + problem.radii[None]
+    apart = distances(problem.centres, problem.centres) - (problem.radii[:, None] + problem.radii[None])
     least = np.maximum(1, _rounds_at(problem.vmax, apart))
     return np.maximum(rounds, least[label][:, label])
 

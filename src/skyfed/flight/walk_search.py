@@ -8,6 +8,7 @@ worth it finds is an upper bound, and the prices of C5 in `pricing` keep the oth
 
 import numpy as np
 
+from skyfed.flight.discs import distances
 from skyfed.flight.problem import Problem
 from skyfed.flight.travel import STATES, Network
 from skyfed.types import Bools, Floats, Ints
@@ -134,8 +135,8 @@ class WalkSearch:
         while slots < C and base ** (slots + 1) <= STATES:
             slots += 1
         M = self._states = base**slots
-        apart = np.hypot(*(problem.centres[:, None] - problem.centres[None]).transpose(2, 0, 1))
-        near = np.argsort(apart - np.eye(C), axis=1, kind="stable")[:, :slots]  # its own class first
+        apart = distances(problem.centres, problem.centres) - np.eye(C)  # its own class comes first
+        near = np.argsort(apart, axis=1, kind="stable")[:, :slots]
         slot = np.full((C, C), -1)
         np.put_along_axis(slot, near, np.arange(slots)[None], axis=1)
         power = base ** np.arange(slots)
