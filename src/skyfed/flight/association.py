@@ -5,8 +5,6 @@ upper bound; tangents are added where the last answer touched them. The relaxati
 reduced cost exceeds the distance to a rounded plan cannot change in a better one and are fixed; a small MILP is left.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.sparse import csc_matrix, csr_matrix, hstack, identity, kron, vstack
 
@@ -23,15 +21,6 @@ _NEAR, _SPACING = 8, 5e-3  # tangents on either side of the relaxed answer, and 
 _LARGE, _LARGE_GAP = 20_000, 5e-4  # cells past which rounding is good enough at this gap, nats a class
 
 Pattern = tuple[tuple[int, int], ...]  # (rounds after the first, class): visits that do not go together
-
-
-@dataclass(frozen=True)
-class Associated:
-    """An association, the proven bound on any, and what limited the proof."""
-
-    association: Ints
-    bound: float
-    note: str = ""
 
 
 class AssociationModel:
@@ -62,8 +51,8 @@ class AssociationModel:
         self._limits = np.concatenate([self._limits, np.full(len(starts), len(pattern) - 1.0)])
         self._patterns.append(pattern)
 
-    def solve(self) -> Associated:
-        """Return a best association with its proven bound."""
+    def solve(self) -> tuple[Ints, float, str]:
+        """Return a best association, the proven bound on any, and a note on what limited the proof."""
         problem = self._problem
         C, T = problem.psi.shape
         everything = np.arange(len(self._top))
@@ -77,7 +66,7 @@ class AssociationModel:
         best = self._improve(self._round(share.reshape(C, T)))
         value = problem.objective(best)
         if bound - value <= (_LARGE_GAP * C if C * T > _LARGE else GAP):
-            return Associated(best, bound)
+            return best, bound, ""
         settled = np.abs(relaxed.reduced_costs) > bound - value + GAP
         free, ones = np.flatnonzero(~settled), np.flatnonzero(settled & (share > 0.5))
         search = _Program(problem, free, ones, self._rows, self._limits, self._top, self._seconds)
@@ -96,7 +85,7 @@ class AssociationModel:
                 break
             if bound - value <= GAP or search.touch() < GAP / 10:
                 break
-        return Associated(best, max(bound, value), note)
+        return best, max(bound, value), note
 
     def _round(self, share: Floats) -> Ints:
         """Round a relaxed association: most certain rounds first, the likeliest class that is still allowed."""
