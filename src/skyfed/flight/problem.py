@@ -191,6 +191,11 @@ class Problem:
         return float(np.log(self.collected(association) + self.epsilon).sum())
 
 
+def labels_of(indicators: Floats) -> Ints:
+    """Return the association of indicators (C, T): in each round the class above 1/2, IDLE without one; (T,)."""
+    return np.where(indicators.max(axis=0) > 0.5, indicators.argmax(axis=0), IDLE)
+
+
 def window_spans(classes: int, rounds: int, windows: Windows) -> Ints:
     """Rounds of C5's windows as [first, stop); (W, 2).
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from skyfed.errors import InfeasibleError
 from skyfed.flight.discs import circle, flight_box
-from skyfed.flight.problem import Problem
-from skyfed.types import IDLE, Floats, Ints
+from skyfed.flight.problem import Problem, labels_of
+from skyfed.types import Floats, Ints
 
 CLEARANCE = 1e-4  # m kept from every rim, so that a solver's tolerance cannot break C2, C3 or C6
 COINCIDENT = 1e-6  # m: below it two points count as one and have no direction between them
@@ -100,8 +100,7 @@ class Subproblem:
             raise InfeasibleError("the convex subproblem is infeasible")
         if visits is None or positions is None or not self._has_point():
             raise InfeasibleError(f"no solution of the convex subproblem in {self._seconds:g} s")
-        association = np.where(visits.max(axis=0) > 0.5, visits.argmax(axis=0), IDLE).astype(np.int64)
-        return Iterate(np.array(positions.T), association, limited=status != cp.OPTIMAL)
+        return Iterate(np.array(positions.T), labels_of(visits), limited=status != cp.OPTIMAL)
 
     def _has_point(self) -> bool:
         """Whether HiGHS has a feasible point: at a limit without one it hands out zeros."""

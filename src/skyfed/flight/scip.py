@@ -9,9 +9,9 @@ import numpy as np
 
 from skyfed.errors import BadInputError, InfeasibleError
 from skyfed.flight.discs import flight_box
-from skyfed.flight.problem import Options, Problem
+from skyfed.flight.problem import Options, Problem, labels_of
 from skyfed.flight.verify import verify
-from skyfed.types import IDLE, Plan
+from skyfed.types import Plan
 
 CLEARANCE = 2e-3  # m kept from every rim: TOLERANCE on an indicator, times its big-M, may move a rim by that much
 TOLERANCE = 1e-7  # SCIP's feasibility tolerance, integrality included
@@ -39,8 +39,7 @@ def solve(problem: Problem, options: Options) -> Plan:
         "lp/threads": 1,
         "randomization/randomseedshift": options.seed % 2**31,
     }
-    for name, value in settings.items():
-        model.setParam(name, value)
+    model.setParams(settings)
     unit = max(problem.region) / SPAN
     positions, visits = _state(_rescale(problem, unit), CLEARANCE / unit, model, pyscipopt.quicksum, pyscipopt.log)
     model.optimize()
@@ -49,8 +48,7 @@ def solve(problem: Problem, options: Options) -> Plan:
             raise InfeasibleError("scip proves that no plan meets the constraints")
         raise InfeasibleError(f"scip found no plan in {options.seconds:g} s")
     best = model.getBestSol()
-    chosen = np.array([[best[visit] for visit in row] for row in visits])
-    association = np.where(chosen.max(axis=0) > 0.5, chosen.argmax(axis=0), IDLE).astype(np.int64)
+    association = labels_of(np.array([[best[visit] for visit in row] for row in visits]))
     flown = unit * np.array([[best[x], best[y]] for x, y in positions])
     objective = problem.objective(association)
     dual = float(model.getDualbound())
