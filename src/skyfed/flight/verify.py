@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from skyfed.flight.constraints.base import Violation
-from skyfed.flight.constraints.paper import PAPER, OneClass
+from skyfed.flight.constraints.paper import PAPER, one_class
 from skyfed.flight.problem import Problem
 from skyfed.types import Plan
 
@@ -18,11 +18,11 @@ def verify(problem: Problem, plan: Plan) -> list[Violation]:
     An empty list means that the plan holds. Arrays of the wrong shape and labels that are no class are returned alone,
     since nothing else can be asked of such a plan.
     """
-    violations = _shape(problem, plan) or _not_finite(plan) + OneClass().verify(problem, plan)
+    violations = _shape(problem, plan) or [*_not_finite(plan), *one_class(problem, plan)]
     if violations:
         return violations
-    for constraint in (*PAPER, *problem.constraints):
-        violations += constraint.verify(problem, plan)
+    for check in (*PAPER, *(constraint.verify for constraint in problem.constraints)):
+        violations += check(problem, plan)
     return violations + _claims(problem, plan)
 
 
