@@ -6,12 +6,11 @@ import numpy as np
 
 from skyfed.errors import InfeasibleError
 from skyfed.flight.association import AssociationModel
-from skyfed.flight.constraints.base import names
+from skyfed.flight.constraints.base import names, supports
 from skyfed.flight.discs import anchor, distances
 from skyfed.flight.place import PlacementError, place
 from skyfed.flight.pricing import WalkMixture, dive
 from skyfed.flight.problem import Options, Problem
-from skyfed.flight.support import supports
 from skyfed.flight.travel import flyable_network, optimistic_network
 from skyfed.flight.walk_search import Walk, WalkSearch
 from skyfed.rng import stream

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 
 from skyfed.errors import InfeasibleError
+from skyfed.flight.constraints.base import supports
 from skyfed.flight.discs import anchor, impossible_steps
 from skyfed.flight.legs import fly_leg, flyable_steps
 from skyfed.flight.place import PlacementError, place
 from skyfed.flight.problem import Options, Problem
-from skyfed.flight.support import supports
 from skyfed.rng import stream
 from skyfed.types import IDLE, Floats, Ints, Plan
 
