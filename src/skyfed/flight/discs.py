@@ -115,13 +115,12 @@ def anchor(problem: Problem, c: int) -> Floats | None:
     Constraints of the user's own can have any shape: with them it is the nearest of many samples.
     """
     centre = problem.centres[c]
-    onto = []
-    for k in neighbours(problem, c):
-        way = centre - problem.centres[k]
-        distance = float(np.hypot(*way))
-        unit = way / distance if distance > 0 else np.array([1.0, 0.0])
-        onto.append(problem.centres[k] + problem.radii[k] * unit)
-    options = np.concatenate([centre[None], np.asarray(onto).reshape(-1, 2), extremes(problem, c)])
+    near = neighbours(problem, c)
+    way = centre - problem.centres[near]
+    distance = np.hypot(*way.T)[:, None]
+    unit = np.divide(way, distance, out=np.tile([1.0, 0.0], (len(near), 1)), where=distance > 0)
+    rims = problem.centres[near] + problem.radii[near][:, None] * unit
+    options = np.concatenate([centre[None], rims, extremes(problem, c)])
     if problem.constraints:
         options = np.concatenate([options, samples(problem, c, _RINGS)])
     options = options[allowed(problem, c, options)]

@@ -6,6 +6,7 @@ own their visits can always be placed. A visit that cannot be flown is left out.
 
 import time
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 
@@ -18,9 +19,8 @@ from skyfed.flight.problem import Options, Problem
 from skyfed.rng import stream
 from skyfed.types import IDLE, Floats, Ints, Plan
 
-Choice = Callable[
-    [Floats, Ints, Floats], int
-]  # collected so far, rounds of arrival a class, what it would add -> class
+# collected so far, rounds until arrival, what a visit would add, all per class -> class
+Choice = Callable[[Floats, Ints, Floats], int]
 
 
 @supports("points", "legs")
@@ -107,19 +107,18 @@ def _travel_rounds(problem: Problem, anchors: list[Floats | None]) -> Ints:
     C = problem.classes
     impossible = set(impossible_steps(problem))
     rounds = np.ones((C, C), np.int64)
-    for a in range(C):
-        for b in range(C):
-            start, stop = anchors[a], anchors[b]
-            if start is None or stop is None:
-                continue
-            far = float(np.hypot(*(start - stop)))
-            if a != b and np.isfinite(problem.vmax):
-                rounds[a, b] = max(1, int(min(np.ceil(far / problem.vmax - 1e-9), problem.rounds)))
-            near = far < problem.dmin and a != b
-            if (a, b) in impossible or near or (a == b and problem.radii[a] < problem.dmin):
-                rounds[a, b] = 2
-            if a != b and rounds[a, b] == 1 and problem.constraints:
-                rounds[a, b] = 1 if flyable_steps(problem, start[None], stop[None]).all() else 2
-            while 1 < rounds[a, b] < problem.rounds and fly_leg(problem, start, stop, int(rounds[a, b]) - 1) is None:
-                rounds[a, b] += 1
+    for a, b in product(range(C), repeat=2):
+        start, stop = anchors[a], anchors[b]
+        if start is None or stop is None:
+            continue
+        far = float(np.hypot(*(start - stop)))
+        if a != b:  # with vmax infinite the quotient is 0
+            rounds[a, b] = max(1, int(min(np.ceil(far / problem.vmax - 1e-9), problem.rounds)))
+        too_near = (problem.radii[a] if a == b else far) < problem.dmin
+        if too_near or (a, b) in impossible:
+            rounds[a, b] = 2
+        if a != b and rounds[a, b] == 1 and problem.constraints:
+            rounds[a, b] = 1 if flyable_steps(problem, start[None], stop[None]).all() else 2
+        while 1 < rounds[a, b] < problem.rounds and fly_leg(problem, start, stop, int(rounds[a, b]) - 1) is None:
+            rounds[a, b] += 1
     return rounds

@@ -25,7 +25,7 @@ def solve(problem: Problem, options: Options) -> Plan:
     Nothing draws it towards a centre; options.sca.placement = "sensing" keeps its visits and places them anew.
 
     The objective is counted anew from each association. It falls between iterations by no more than the solver's gap
-    and what the tangents overestimate the logarithms by, about 1e-3 nats a class.
+    and what the tangents overestimate the logarithms by, about 1e-3 nats per class.
     """
     began = time.process_time()
     sca = options.sca
@@ -44,8 +44,8 @@ def solve(problem: Problem, options: Options) -> Plan:
             notes.append(f"iteration {j}: {error}")
             break
         value = problem.objective(iterate.association)
-        found = Plan(iterate.positions, iterate.association, value, np.inf, 0.0, "sca")
-        broken = verify(problem, found)
+        candidate = Plan(iterate.positions, iterate.association, value, np.inf, 0.0, "sca")
+        broken = verify(problem, candidate)
         if broken:
             notes.append(f"iteration {j} does not verify: {broken[0]}")
             break
@@ -53,7 +53,7 @@ def solve(problem: Problem, options: Options) -> Plan:
             limited.append(j)
             if plan is not None and value < plan.objective:  # cut off before it was as far as its own start
                 break
-        plan, points = found, iterate.positions
+        plan, points = candidate, iterate.positions
         history.append(value)
         if j > 1 and abs(history[-1] - history[-2]) < sca.precision:
             break
@@ -117,7 +117,7 @@ def part_neighbours(points: Floats, step: float, rng: np.random.Generator) -> Fl
 
 
 def slow_down(points: Floats, reach: float) -> Floats:
-    """Fly towards each point in turn, at most `reach` metres a round."""
+    """Fly towards each point in turn, at most `reach` metres per round."""
     slow = points.copy()
     for t in range(1, len(slow)):
         step = points[t] - slow[t - 1]
@@ -127,9 +127,7 @@ def slow_down(points: Floats, reach: float) -> Floats:
 
 def choose_solver(wanted: str) -> str:
     """Return CVXPY's name of the solver: MOSEK where it is asked for or automatic and a trial problem solves."""
-    if wanted == "highs":
-        return "HIGHS"
-    if _mosek_works():
+    if wanted != "highs" and _mosek_works():
         return "MOSEK"
     if wanted == "mosek":
         raise BadInputError(

@@ -15,7 +15,7 @@ from skyfed.types import Floats, Ints
 CLEARANCE = 1e-4  # m kept from every rim, so that a solver's tolerance cannot break C2, C3 or C6
 COINCIDENT = 1e-6  # m: below it two points count as one and have no direction between them
 SOLVER_TOLERANCE = 1e-9  # integrality: times the largest big-M, some 1e3 m, it stays far below CLEARANCE
-GAP = 1e-3  # nats: a subproblem is solved this close to its optimum, 0.01 % a class with ten classes
+GAP = 1e-3  # nats: a subproblem is solved this close to its optimum, 0.01 % per class with ten classes
 NODES = 1000  # branch-and-bound nodes of one solve; counts, unlike seconds, are the same on every machine
 SPEED_SIDES = 32  # least number of sides of the polygon that limits a step
 TANGENT_RATIO = 1.1  # neighbouring tangents of the logarithm; it is overestimated by ln(1.1)^2 / 8 = 1.1e-3 at most
@@ -108,7 +108,7 @@ class Subproblem:
         return bool(self._solver != "HIGHS" or self.model.solver_stats.extra_stats.primal_solution_status == feasible)
 
     def _visit_limits(self) -> list[Any]:
-        """C4, at most one class a round, and C5, at most Imax visits a window."""
+        """C4, at most one class per round, and C5, at most Imax visits per window."""
         window = self._problem.window_rounds.astype(np.float64)
         limits = [cp.sum(self.visits, axis=0) <= 1]
         return [*limits, self.visits @ window.T <= self._problem.imax] if len(window) else limits
@@ -129,7 +129,7 @@ class Subproblem:
         return [along >= self._problem.dmin + CLEARANCE]
 
     def _inside_discs_by_polygons(self, sides: int) -> list[Any]:
-        """C2 on polygons, one row a side and round: C4 lets one indicator be 1, and its side is the limit then.
+        """C2 on polygons, one row per side and round: C4 lets one indicator be 1, and its side is the limit then.
 
         The same points as with a row and an M for each class, in fewer and tighter rows.
         """
@@ -143,13 +143,13 @@ class Subproblem:
 
     def _inside_discs_by_cones(self) -> list[Any]:
         """C2 as printed; M is the distance to the farthest corner of the box, for each class its own."""
-        found = []
+        limits = []
         for c, (centre, radius) in enumerate(zip(self._problem.centres, self._problem.radii, strict=True)):
             farthest = np.hypot(*np.maximum(np.abs(self._box[0] - centre), np.abs(self._box[1] - centre)))
             distance = cp.norm(self.position - np.tile(centre[:, None], self._problem.rounds), axis=0)
             limit = max(0.0, radius - CLEARANCE)
-            found.append(distance <= limit + (farthest - limit) * (1 - self.visits[c]))
-        return found
+            limits.append(distance <= limit + (farthest - limit) * (1 - self.visits[c]))
+        return limits
 
     def _speed_by_polygons(self, sides: int) -> list[Any]:
         """Speed limit on an inscribed polygon, a fine one: between dmin and vmax there may be little room."""
