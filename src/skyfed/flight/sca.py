@@ -39,21 +39,21 @@ def solve(problem: Problem, options: Options) -> Plan:
     notes: list[str] = []
     for j in range(1, sca.iterations + 1):
         try:
-            iterate = subproblem.solve(points, spare)
+            positions, association, cut_off = subproblem.solve(points, spare)
         except InfeasibleError as error:
             notes.append(f"iteration {j}: {error}")
             break
-        value = problem.objective(iterate.association)
-        candidate = Plan(iterate.positions, iterate.association, value, np.inf, 0.0, "sca")
+        value = problem.objective(association)
+        candidate = Plan(positions, association, value, np.inf, 0.0, "sca")
         broken = verify(problem, candidate)
         if broken:
             notes.append(f"iteration {j} does not verify: {broken[0]}")
             break
-        if iterate.limited:
+        if cut_off:
             limited.append(j)
             if plan is not None and value < plan.objective:  # cut off before it was as far as its own start
                 break
-        plan, points = candidate, iterate.positions
+        plan, points = candidate, positions
         history.append(value)
         if j > 1 and abs(history[-1] - history[-2]) < sca.precision:
             break

@@ -1,7 +1,6 @@
 """The convex subproblem of Algorithm 1 in CVXPY, and the linearisations h1 and h2 that it is built around (Eq. 5)."""
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
@@ -44,15 +43,6 @@ def polygon_normals(sides: int) -> Floats:
     return circle(np.zeros(2), 1.0, sides)
 
 
-@dataclass(frozen=True)
-class Iterate:
-    """What a subproblem's solution says; `limited` if the solver stopped at a limit before its gap was reached."""
-
-    positions: Floats
-    association: Ints
-    limited: bool
-
-
 class Subproblem:
     """The transformed problem over positions and associations jointly, built once; each solve only sets slopes (Eq. 5).
 
@@ -73,15 +63,19 @@ class Subproblem:
         self._disc_base = cp.Parameter((C, T))
         self._step_slope = [cp.Parameter(T - 1) for _ in range(2)] if T > 1 and problem.dmin > 0 else []
         cones = solver == "MOSEK"
-        value, constraints = _log_by_cones(problem, self.visits) if cones else _log_by_tangents(problem, self.visits)
+        collected = cp.sum(cp.multiply(problem.psi, self.visits), axis=1) + problem.epsilon
+        value, constraints = (cp.sum(cp.log(collected)), []) if cones else _log_by_tangents(problem, collected)
         constraints += self._visit_limits() + self._outside_discs() + self._apart()
         constraints += self._inside_discs_by_cones() if cones else self._inside_discs_by_polygons(sides)
         if np.isfinite(problem.vmax) and T > 1:
-            constraints += self._speed_by_cones() if cones else self._speed_by_polygons(sides)
+            constraints += self._speed(max(sides, SPEED_SIDES), cones)
         self.model = cp.Problem(cp.Maximize(value), constraints)
 
-    def solve(self, points: Floats, spare: Floats) -> Iterate:
-        """Linearise C3 and C6 at points (T, 2) and solve; raises InfeasibleError where no solution is found (Eq. 5)."""
+    def solve(self, points: Floats, spare: Floats) -> tuple[Floats, Ints, bool]:
+        """Linearise C3 and C6 at points (T, 2) and solve; raises InfeasibleError where no solution is found (Eq. 5).
+
+        Returns positions, association, and whether the solver stopped at a limit before its gap was reached.
+        """
         slope = disc_slopes(points, self._problem.centres, spare)
         for axis, parameter in enumerate(self._disc_slope):
             parameter.value = slope[:, :, axis]
@@ -89,7 +83,7 @@ class Subproblem:
         for axis, parameter in enumerate(self._step_slope):
             parameter.value = step_slopes(points)[:, axis]
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # a limit: `limited` tells of it
+            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # a limit: the answer tells of it
             try:
                 # The last iterate meets its own linearisation, so the solver starts from it and ends no lower.
                 self.model.solve(solver=self._solver, warm_start=True, **_solver_settings(self._solver, self._seconds))
@@ -100,7 +94,7 @@ class Subproblem:
             raise InfeasibleError("the convex subproblem is infeasible")
         if visits is None or positions is None or not self._has_point():
             raise InfeasibleError(f"no solution of the convex subproblem in {self._seconds:g} s")
-        return Iterate(np.array(positions.T), labels_of(visits), limited=status != cp.OPTIMAL)
+        return np.array(positions.T), labels_of(visits), status != cp.OPTIMAL
 
     def _has_point(self) -> bool:
         """Whether HiGHS has a feasible point: at a limit without one it hands out zeros."""
@@ -151,15 +145,12 @@ class Subproblem:
             limits.append(distance <= limit + (farthest - limit) * (1 - self.visits[c]))
         return limits
 
-    def _speed_by_polygons(self, sides: int) -> list[Any]:
-        """Speed limit on an inscribed polygon, a fine one: between dmin and vmax there may be little room."""
-        sides = max(sides, SPEED_SIDES)
-        reach = max(0.0, self._problem.vmax * np.cos(np.pi / sides) - CLEARANCE)
-        return [polygon_normals(sides) @ (self.position[:, 1:] - self.position[:, :-1]) <= reach]
-
-    def _speed_by_cones(self) -> list[Any]:
-        """Speed limit."""
-        return [cp.norm(self.position[:, 1:] - self.position[:, :-1], axis=0) <= self._problem.vmax - CLEARANCE]
+    def _speed(self, sides: int, cones: bool) -> list[Any]:
+        """Speed limit; without cones on an inscribed polygon, a fine one: dmin and vmax may leave little room."""
+        step = self.position[:, 1:] - self.position[:, :-1]
+        if cones:
+            return [cp.norm(step, axis=0) <= self._problem.vmax - CLEARANCE]
+        return [polygon_normals(sides) @ step <= max(0.0, self._problem.vmax * np.cos(np.pi / sides) - CLEARANCE)]
 
 
 def tangent_points(problem: Problem, label: int) -> Floats:
@@ -171,7 +162,7 @@ def tangent_points(problem: Problem, label: int) -> Floats:
     return np.geomspace(smallest, largest, count) + problem.epsilon
 
 
-def _log_by_tangents(problem: Problem, visits: Any) -> tuple[Any, list[Any]]:
+def _log_by_tangents(problem: Problem, collected: Any) -> tuple[Any, list[Any]]:
     """The objective from above: each class's logarithm is at most every tangent (Eq. 4).
 
     A class that is never visited has log(epsilon). The tangent there is too steep for a solver, so a chord from it to
@@ -185,14 +176,8 @@ def _log_by_tangents(problem: Problem, visits: Any) -> tuple[Any, list[Any]]:
         bases += [np.log(problem.epsilon) - chord * problem.epsilon, *(np.log(touch) - 1)]
         labels += [c] * (1 + len(touch))
     amount, log = cp.Variable(problem.classes), cp.Variable(problem.classes)
-    collected = cp.sum(cp.multiply(problem.psi, visits), axis=1) + problem.epsilon
     below = log[labels] <= np.array(bases) + cp.multiply(np.array(slopes), amount[labels])
     return cp.sum(log), [amount == collected, below]
-
-
-def _log_by_cones(problem: Problem, visits: Any) -> tuple[Any, list[Any]]:
-    """The objective itself (Eq. 4)."""
-    return cp.sum(cp.log(cp.sum(cp.multiply(problem.psi, visits), axis=1) + problem.epsilon)), []
 
 
 def _solver_settings(solver: str, seconds: float) -> dict[str, Any]:
