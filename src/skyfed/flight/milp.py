@@ -16,7 +16,11 @@ class SolverError(Exception):
 
 
 class Model:
-    """Maximise cost @ x subject to row bounds; columns and rows can be added between solves."""
+    """Maximise cost @ x subject to row bounds; columns and rows can be added between solves.
+
+    Of the last solve: timed_out, values (the columns), and after a continuous one reduced_costs (how the maximum would
+    change with each column) and prices (the rows' dual values).
+    """
 
     def __init__(self, cost: Floats, lower: Floats, upper: Floats, whole: int = 0, seconds: float = 300.0) -> None:
         """Start with columns only; the first `whole` of them are whole numbers once `integral` is asked for."""
@@ -67,25 +71,12 @@ class Model:
             self._set(mip_heuristic_effort=0.0, mip_detect_symmetry=False, mip_allow_restart=False, presolve="off")
             self._set(mip_rel_gap=0.0, mip_abs_gap=gap)
         self._solver.run()
-        status, info = self._solver.getModelStatus(), self._solver.getInfo()
+        status, info, solution = self._solver.getModelStatus(), self._solver.getInfo(), self._solver.getSolution()
         self.timed_out = status == highspy.HighsModelStatus.kTimeLimit
         if status != highspy.HighsModelStatus.kOptimal:
             usable = self.timed_out and integral and np.isfinite(info.mip_dual_bound)
-            if not usable or not len(self._solver.getSolution().col_value):
+            if not usable or not len(solution.col_value):
                 raise SolverError(f"HiGHS ended with {self._solver.modelStatusToString(status)}")
+        parts = (solution.col_value, solution.col_dual, solution.row_dual)
+        self.values, self.reduced_costs, self.prices = (np.asarray(part) for part in parts)
         return float(info.mip_dual_bound if integral else info.objective_function_value)
-
-    @property
-    def values(self) -> Floats:
-        """The columns of the last solution."""
-        return np.asarray(self._solver.getSolution().col_value)
-
-    @property
-    def reduced_costs(self) -> Floats:
-        """How the maximum would change with each column; of a continuous solve."""
-        return np.asarray(self._solver.getSolution().col_dual)
-
-    @property
-    def prices(self) -> Floats:
-        """The rows' dual values; of a continuous solve."""
-        return np.asarray(self._solver.getSolution().row_dual)
