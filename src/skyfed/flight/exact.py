@@ -56,11 +56,10 @@ def _unlimited(problem: Problem, options: Options) -> tuple[Ints, Floats, float,
     """
     model = AssociationModel(problem, options.seconds)
     rng = stream(options.seed, "placement", vehicle=options.vehicle)
-    bound = _association_bound(problem, options) if problem.constraints else np.inf
-    for attempt in range(_PATTERNS):
+    bound = _association_bound(problem, options) if problem.constraints else None
+    for _ in range(_PATTERNS):
         association, proven, note = model.solve()
-        if attempt == 0 and not problem.constraints:
-            bound = proven
+        bound = proven if bound is None else bound
         try:
             return association, place(problem, association, options.placement, rng), bound, note
         except PlacementError as error:

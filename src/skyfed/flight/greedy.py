@@ -78,13 +78,13 @@ def _walk(problem: Problem, choose: Choice, only: int | None) -> Ints:
     collected = np.zeros(problem.classes)
     now, here = -1, -1
     while True:
-        soonest = [now + (int(travel[here, c]) if here >= 0 else 1) for c in labels]
-        arrivals = [_first_open(problem, association, c, t) for c, t in zip(labels, soonest, strict=True)]
-        reachable = [(c, t) for c, t in zip(labels, arrivals, strict=True) if t < problem.rounds]
+        soonest = {c: now + (int(travel[here, c]) if here >= 0 else 1) for c in labels}
+        arrivals = {c: _first_open(problem, association, c, t) for c, t in soonest.items()}
+        reachable = [(c, t) for c, t in arrivals.items() if t < problem.rounds]
         if not reachable:
             return association
         # one that must wait for its window is only an option when nothing else is nearer
-        prompt = [(c, t) for c, t in reachable if t == soonest[labels.index(c)]] or reachable
+        prompt = [(c, t) for c, t in reachable if t == soonest[c]] or reachable
         classes, rounds = np.array(prompt).T
         pick = choose(collected[classes], rounds - now, problem.psi[classes, rounds])
         here, now = int(classes[pick]), int(rounds[pick])
