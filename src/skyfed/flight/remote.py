@@ -30,9 +30,9 @@ def plan_fleet(
 def handle(job: bytes) -> bytes:
     """Plan one packed job."""
     with np.load(io.BytesIO(job), allow_pickle=False) as archive:
-        settings = json.loads(str(archive["settings"]))
+        settings = json.loads(str(archive["told"]))
         arrays = {name: archive[name] for name in _ARRAYS}
-    options = Options(**settings["options"], sca=ScaSettings(**settings["sca"]))
+    options = Options(**settings["options"] | {"sca": ScaSettings(**settings["options"]["sca"])})
     scalars = settings["problem"] | {"region": tuple(settings["problem"]["region"])}
     constraints = load_constraints([ConstraintSpec(**spec) for spec in settings["constraints"]])
     return pack_plan(plan(Problem(**arrays, **scalars, constraints=constraints), settings["method"], options))
@@ -43,12 +43,11 @@ def _pack_job(problem: Problem, method: str, options: Options) -> bytes:
     arrays = {name: given.pop(name) for name in _ARRAYS}
     settings = {
         "method": method,
-        "options": {f.name: getattr(options, f.name) for f in fields(options) if f.name != "sca"},
-        "sca": options.sca.model_dump(),
+        "options": {f.name: getattr(options, f.name) for f in fields(options)} | {"sca": options.sca.model_dump()},
         "problem": given,
         "constraints": [constraint.spec() for constraint in problem.constraints],  # the worker imports them itself
     }
-    return _archive(settings=json.dumps(settings), **arrays)
+    return _archive(told=json.dumps(settings), **arrays)
 
 
 def pack_plan(found: Plan) -> bytes:
