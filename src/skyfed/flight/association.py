@@ -5,33 +5,24 @@ upper bound; tangents are added where the last answer touched them. The relaxati
 reduced cost exceeds the distance to a rounded plan cannot change in a better one and are fixed; a small MILP is left.
 """
 
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.sparse import csc_matrix, csr_matrix, hstack, identity, kron, vstack
 
 from skyfed.flight.discs import anchor, impossible_steps
 from skyfed.flight.milp import INFINITY, Model
-from skyfed.flight.problem import Problem
+from skyfed.flight.problem import Problem, labels_of
 from skyfed.types import IDLE, Floats, Ints
 
 GAP = 5e-5  # nats: proven distance at which the search ends
-_TANGENTS = 24  # tangents a class to begin with
+_TANGENTS = 24  # tangents per class to begin with
 _CUTTING_ROUNDS = 40
 _MILP_ROUNDS = 12
 _NEAR, _SPACING = 8, 5e-3  # tangents on either side of the relaxed answer, and their distance in log(y)
-_LARGE, _LARGE_GAP = 20_000, 5e-4  # cells past which rounding is good enough at this gap, nats a class
+_LARGE, _LARGE_GAP = 20_000, 5e-4  # cells past which rounding is good enough at this gap, nats per class
 
 Pattern = tuple[tuple[int, int], ...]  # (rounds after the first, class): visits that do not go together
-
-
-@dataclass(frozen=True)
-class Associated:
-    """An association, the proven bound on any, and what limited the proof."""
-
-    association: Ints
-    bound: float
-    note: str = ""
 
 
 class AssociationModel:
@@ -40,13 +31,9 @@ class AssociationModel:
     def __init__(self, problem: Problem, seconds: float = 300.0) -> None:
         self._problem, self._seconds = problem, seconds
         C, T = problem.psi.shape
-        spans, rounds = problem.spans, np.arange(T)
-        self._member = csr_matrix((rounds >= spans[:, :1]) & (rounds < spans[:, 1:]), dtype=np.int64)  # (W, T)
-        visitable = np.ones((C, T))
-        visitable[[c for c in range(C) if anchor(problem, c) is None]] = 0.0
-        self._top = visitable.ravel()  # cell c*T+t stands for I[c,t]
-        one_class = hstack([identity(T)] * C)
-        self._rows = vstack([one_class, kron(identity(C), self._member)], format="csr")  # C4, C5
+        self._member = csr_matrix(problem.window_rounds, dtype=np.int64)  # (W, T)
+        self._top = np.repeat([float(anchor(problem, c) is not None) for c in range(C)], T)  # cell c*T+t is I[c,t]
+        self._rows = vstack([hstack([identity(T)] * C), kron(identity(C), self._member)], format="csr")  # C4, C5
         self._limits = np.concatenate([np.ones(T), problem.imax.ravel().astype(np.float64)])
         self._patterns: list[Pattern] = []
         for a, b in impossible_steps(problem):
@@ -63,14 +50,13 @@ class AssociationModel:
         self._limits = np.concatenate([self._limits, np.full(len(starts), len(pattern) - 1.0)])
         self._patterns.append(pattern)
 
-    def solve(self) -> Associated:
-        """Return a best association with its proven bound."""
+    def solve(self) -> tuple[Ints, float, str]:
+        """Return a best association, the proven bound on any, and a note on what limited the proof."""
         problem = self._problem
         C, T = problem.psi.shape
         everything = np.arange(len(self._top))
-        relaxed = _Program(
-            problem, everything, np.empty(0, np.int64), self._rows, self._limits, self._top, self._seconds
-        )
+        program = partial(_Program, problem, self._rows, self._limits, self._top, self._seconds)
+        relaxed = program(cells=everything, ones=everything[:0])
         total = problem.psi.sum(axis=1)
         relaxed.add_tangents(np.geomspace(np.maximum(total * 0.01, 1e-9), np.maximum(total, 1e-8), _TANGENTS))
         bound = relaxed.relax()
@@ -78,77 +64,75 @@ class AssociationModel:
         best = self._improve(self._round(share.reshape(C, T)))
         value = problem.objective(best)
         if bound - value <= (_LARGE_GAP * C if C * T > _LARGE else GAP):
-            return Associated(best, bound)
+            return best, bound, ""
         settled = np.abs(relaxed.reduced_costs) > bound - value + GAP
         free, ones = np.flatnonzero(~settled), np.flatnonzero(settled & (share > 0.5))
-        search = _Program(problem, free, ones, self._rows, self._limits, self._top, self._seconds)
+        search = program(cells=free, ones=ones)
         near = np.exp(_SPACING * np.arange(-_NEAR, _NEAR + 1))
         search.add_tangents(relaxed.collected * near[:, None])
         note = ""
         for _ in range(_MILP_ROUNDS):
             bound = min(bound, search.solve(integral=True))
-            found = np.where(np.isin(everything, ones), 1.0, 0.0)
-            found[free] = search.share
-            chosen = _labels(found.reshape(C, T))
-            if problem.objective(chosen) > value:
-                best, value = chosen, problem.objective(chosen)
-            if search.timed_out:
+            share = np.isin(everything, ones).astype(np.float64)
+            share[free] = search.share
+            association = labels_of(share.reshape(C, T))
+            if problem.objective(association) > value:
+                best, value = association, problem.objective(association)
+            if search.model.timed_out:
                 note = "time limit: the gap is what was proven by then"
                 break
             if bound - value <= GAP or search.touch() < GAP / 10:
                 break
-        return Associated(best, max(bound, value), note)
+        return best, max(bound, value), note
 
     def _round(self, share: Floats) -> Ints:
         """Round a relaxed association: most certain rounds first, the likeliest class that is still allowed."""
-        problem = self._problem
-        found = np.full(problem.rounds, IDLE)
-        counts = np.zeros(problem.imax.shape, np.int64)
+        association = np.full(self._problem.rounds, IDLE)
+        left = self._problem.imax.copy()
         for t in np.argsort(-share.max(axis=0), kind="stable"):
-            inside = self._member[:, [t]].toarray()[:, 0].astype(bool)
+            windows = self._problem.window_rounds[:, t]
             for c in np.argsort(-share[:, t], kind="stable")[:3]:
-                if share[c, t] < 1e-6 or not self._fits(found, int(t), int(c)):
+                if share[c, t] < 1e-6 or not self._fits(association, int(t), int(c)):
                     break
-                if (counts[c, inside] < problem.imax[c, inside]).all():
-                    found[t] = c
-                    counts[c, inside] += 1
+                if (left[c, windows] > 0).all():
+                    association[t] = c
+                    left[c, windows] -= 1
                     break
-        return found
+        return association
 
-    def _improve(self, found: Ints) -> Ints:
+    def _improve(self, association: Ints) -> Ints:
         """Change one round at a time while that helps."""
         problem = self._problem
-        rounds = np.arange(problem.rounds)
-        floor = problem.epsilon
         visitable = self._top.reshape(problem.psi.shape) > 0
         for _ in range(4 * problem.rounds):
-            y = problem.collected(found) + floor
+            y = problem.collected(association) + problem.epsilon
+            busy = np.flatnonzero(association != IDLE)
+            visited = (association[busy], busy)
             visits = np.zeros(problem.psi.shape, np.int64)
-            busy = found != IDLE
-            visits[found[busy], rounds[busy]] = 1
+            visits[visited] = 1
             full = problem.imax <= (self._member @ visits.T).T
             blocked = (self._member.T @ full.T.astype(np.int64)).T > 0
             gain = np.log1p(problem.psi / y[:, None])
             loss = np.zeros(problem.rounds)
-            loss[busy] = np.log1p(-problem.psi[found[busy], rounds[busy]] / y[found[busy]])
+            loss[busy] = np.log1p(-problem.psi[visited] / y[association[busy]])
             change = np.where(blocked | (visits > 0) | ~visitable, -np.inf, gain + loss)
             for flat in np.argsort(-change, axis=None, kind="stable")[:20]:
                 c, t = divmod(int(flat), problem.rounds)
-                if change[c, t] > 1e-12 and self._fits(found, t, c):
-                    found[t] = c
+                if change[c, t] > 1e-12 and self._fits(association, t, c):
+                    association[t] = c
                     break
             else:
-                return found
-        return found
+                break
+        return association
 
-    def _fits(self, found: Ints, t: int, c: int) -> bool:
+    def _fits(self, association: Ints, t: int, c: int) -> bool:
         """Tell whether visiting c at t completes no forbidden pattern."""
         for pattern in self._patterns:
             for offset, label in pattern:
                 first = t - offset
-                if label != c or first < 0 or first + pattern[-1][0] >= len(found):
+                if label != c or first < 0 or first + pattern[-1][0] >= len(association):
                     continue
-                if all(first + k == t or found[first + k] == other for k, other in pattern):
+                if all(first + k == t or association[first + k] == other for k, other in pattern):
                     return False
         return True
 
@@ -157,12 +141,12 @@ class _Program:
     """Maximise sum_c z_c with z_c <= log(y_c + eps) by tangents, over some cells while others are settled at 1 or 0."""
 
     def __init__(
-        self, problem: Problem, cells: Ints, ones: Ints, rows: csr_matrix, limits: Floats, top: Floats, seconds: float
+        self, problem: Problem, rows: csr_matrix, limits: Floats, top: Floats, seconds: float, cells: Ints, ones: Ints
     ) -> None:
         C, T = problem.psi.shape
         self._C, self._count, self._epsilon = C, len(cells), problem.epsilon  # columns: cells, then y_c, then z_c
         unbounded = np.full(C, INFINITY)
-        self._model = Model(
+        self.model = Model(
             cost=np.concatenate([np.zeros(len(cells) + C), np.ones(C)]),
             lower=np.concatenate([np.zeros(len(cells) + C), -unbounded]),
             upper=np.concatenate([top[cells], unbounded, unbounded]),
@@ -173,24 +157,15 @@ class _Program:
         left = limits - np.asarray(columns[:, ones].sum(axis=1)).ravel()
         inside = columns[:, cells].tocsr()
         tight = np.flatnonzero(np.diff(inside.indptr) > 0)
-        inside = hstack([inside[tight], csc_matrix((len(tight), 2 * C))])
-        self._model.add_rows(inside, np.full(len(tight), -INFINITY), left[tight])
+        self.model.add_rows(hstack([inside[tight], csc_matrix((len(tight), 2 * C))]), left[tight])
         worth = csr_matrix((problem.psi.ravel()[cells], (cells // T, np.arange(len(cells)))), shape=(C, len(cells)))
         had = np.asarray(np.bincount(ones // T, problem.psi.ravel()[ones], C), np.float64)
-        self._model.add_rows(hstack([worth, -identity(C), csc_matrix((C, C))]), -had, -had)
+        self.model.add_rows(hstack([worth, -identity(C), csc_matrix((C, C))]), -had, lower=-had)
 
     def add_tangents(self, points: Floats) -> None:
         """Bound z_c by the tangents of the logarithm at points[:, c]."""
-        count = points.shape[0] * self._C
-        slope = 1 / (points + self._epsilon)
-        height = np.log(points + self._epsilon) - slope * points
-        c = np.tile(np.arange(self._C), points.shape[0])
-        row = np.arange(count)
-        values = np.concatenate([np.ones(count), -slope.ravel()])
-        columns = np.concatenate([self._count + self._C + c, self._count + c])
-        shape = (count, self._count + 2 * self._C)
-        matrix = csc_matrix((values, (np.concatenate([row, row]), columns)), shape=shape)
-        self._model.add_rows(matrix, np.full(count, -INFINITY), height.ravel())
+        amounts = self._count + np.tile(np.arange(self._C), len(points))
+        self.model.add_tangents(amounts, amounts + self._C, points.ravel(), self._epsilon)
 
     def relax(self) -> float:
         """Solve without whole numbers, adding tangents where they are touched; returns the bound."""
@@ -203,12 +178,10 @@ class _Program:
 
     def solve(self, integral: bool) -> float:
         """Solve and keep the answer; returns the bound."""
-        bound = self._model.solve(integral, gap=GAP / 3)
-        self.timed_out = self._model.timed_out
-        values = self._model.values
-        self.share, self.collected = values[: self._count], np.maximum(0.0, values[self._count : self._count + self._C])
-        self._claimed = values[self._count + self._C :]
-        self.reduced_costs = np.zeros(0) if integral else self._model.reduced_costs[: self._count]
+        bound = self.model.solve(integral, gap=GAP / 3)
+        self.share, amounts, self._claimed = np.split(self.model.values, [self._count, self._count + self._C])
+        self.collected = np.maximum(0.0, amounts)
+        self.reduced_costs = self.model.reduced_costs[: self._count]
         return bound
 
     def touch(self) -> float:
@@ -217,7 +190,3 @@ class _Program:
         if above.max() > 1e-9:
             self.add_tangents(self.collected[None])
         return float(np.maximum(above, 0).sum())
-
-
-def _labels(share: Floats) -> Ints:
-    return np.where(share.max(axis=0) > 0.5, share.argmax(axis=0), IDLE)

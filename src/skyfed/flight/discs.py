@@ -4,6 +4,8 @@ Over disc c and over no other: the disc less the open interiors of all others. T
 forbidden ground, since both indicators would have to be 1.
 """
 
+import itertools
+
 import numpy as np
 
 from skyfed.flight.constraints.base import points_allowed
@@ -12,20 +14,20 @@ from skyfed.types import Bools, Floats
 
 _RIM = 360  # directions in which a rim is sampled
 _RINGS = 12  # rings on which a disc is sampled where constraints cut into it
-_SLACK = 1e-9  # m: a point computed to lie on a circle may miss it by rounding
+SLACK = 1e-9  # m: a point computed to lie on a circle may miss it by rounding
 
 
 def neighbours(problem: Problem, c: int) -> list[int]:
     """Discs whose closed area meets that of c."""
     apart = np.hypot(*(problem.centres - problem.centres[c]).T) - problem.radii - problem.radii[c]
-    return [int(k) for k in np.flatnonzero(apart <= _SLACK) if k != c]
+    return [int(k) for k in np.flatnonzero(apart <= SLACK) if k != c]
 
 
 def allowed(problem: Problem, c: int, points: Floats) -> Bools:
     """Tell which points (n, 2) lie over disc c and over no other, and are allowed by the user's constraints."""
-    inside: Bools = np.hypot(*(points - problem.centres[c]).T) <= problem.radii[c] + _SLACK
+    inside: Bools = np.hypot(*(points - problem.centres[c]).T) <= problem.radii[c] + SLACK
     for k in neighbours(problem, c):
-        inside &= np.hypot(*(points - problem.centres[k]).T) >= problem.radii[k] - _SLACK
+        inside &= np.hypot(*(points - problem.centres[k]).T) >= problem.radii[k] - SLACK
     return _and_constraints(problem, points, inside)
 
 
@@ -44,10 +46,26 @@ def _and_constraints(problem: Problem, points: Floats, fits: Bools) -> Bools:
     return fits
 
 
+def distances(before: Floats, after: Floats) -> Floats:
+    """Distance from each point of `before` (m, 2) to each of `after` (n, 2); (m, n)."""
+    return np.asarray(np.hypot(*(before[:, None] - after[None]).transpose(2, 0, 1)))
+
+
+def unit_vectors(angle: Floats | float) -> Floats:
+    """Unit vectors at these angles; (..., 2)."""
+    return np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+
+
 def circle(centre: Floats, radius: float, directions: int, phase: float = 0.0) -> Floats:
     """Points on a circle, evenly spread; (directions, 2)."""
     angle = phase + 2 * np.pi * np.arange(directions) / directions
-    return np.asarray(centre + radius * np.stack([np.cos(angle), np.sin(angle)], axis=1))
+    return np.asarray(centre + radius * unit_vectors(angle))
+
+
+def flight_box(problem: Problem) -> tuple[Floats, Floats]:
+    """Return the lower left and upper right corner of the region, widened to hold every disc's centre."""
+    half = np.asarray(problem.region) / 2
+    return np.minimum(-half, problem.centres.min(axis=0)), np.maximum(half, problem.centres.max(axis=0))
 
 
 def samples(problem: Problem, c: int, rings: int) -> Floats:
@@ -77,8 +95,8 @@ def corners(problem: Problem, c: int) -> Floats:
         for i, a in enumerate(rims)
         for b in rims[i + 1 :]
     ]
-    found = np.concatenate([np.empty((0, 2)), *points])
-    return found[allowed(problem, c, found)]
+    everywhere = np.concatenate([np.empty((0, 2)), *points])
+    return everywhere[allowed(problem, c, everywhere)]
 
 
 def extremes(problem: Problem, c: int) -> Floats:
@@ -97,13 +115,12 @@ def anchor(problem: Problem, c: int) -> Floats | None:
     Constraints of the user's own can have any shape: with them it is the nearest of many samples.
     """
     centre = problem.centres[c]
-    onto = []
-    for k in neighbours(problem, c):
-        way = centre - problem.centres[k]
-        distance = float(np.hypot(*way))
-        unit = way / distance if distance > 0 else np.array([1.0, 0.0])
-        onto.append(problem.centres[k] + problem.radii[k] * unit)
-    options = np.concatenate([centre[None], np.asarray(onto).reshape(-1, 2), extremes(problem, c)])
+    near = neighbours(problem, c)
+    way = centre - problem.centres[near]
+    distance = np.hypot(*way.T)[:, None]
+    unit = np.divide(way, distance, out=np.tile([1.0, 0.0], (len(near), 1)), where=distance > 0)
+    rims = problem.centres[near] + problem.radii[near][:, None] * unit
+    options = np.concatenate([centre[None], rims, extremes(problem, c)])
     if problem.constraints:
         options = np.concatenate([options, samples(problem, c, _RINGS)])
     options = options[allowed(problem, c, options)]
@@ -123,13 +140,9 @@ def impossible_steps(problem: Problem) -> list[tuple[int, int]]:
     problem = problem.paper_only
     small = np.flatnonzero(problem.radii < problem.dmin)
     sets = {int(c): extremes(problem, c) for c in range(problem.classes) if neighbours(problem, c) or c in small}
-    found = []
-    for a, points in sets.items():
-        for b, others in sets.items():
-            if not len(points) or not len(others):
-                continue
-            far = np.hypot(*(points[:, None] - others[None]).transpose(2, 0, 1)).max()
-            slack = (problem.radii[a] + problem.radii[b]) * np.pi / _RIM
-            if far + slack < problem.dmin:
-                found.append((a, b))
-    return found
+    impossible = []
+    for (a, points), (b, others) in itertools.product(sets.items(), repeat=2):
+        slack = (problem.radii[a] + problem.radii[b]) * np.pi / _RIM
+        if len(points) and len(others) and distances(points, others).max() + slack < problem.dmin:
+            impossible.append((a, b))
+    return impossible

@@ -6,12 +6,11 @@ import numpy as np
 
 from skyfed.errors import InfeasibleError
 from skyfed.flight.association import AssociationModel
-from skyfed.flight.constraints.base import names
-from skyfed.flight.discs import anchor
+from skyfed.flight.constraints.base import names, supports
+from skyfed.flight.discs import anchor, distances
 from skyfed.flight.place import PlacementError, place
 from skyfed.flight.pricing import WalkMixture, dive
 from skyfed.flight.problem import Options, Problem
-from skyfed.flight.support import supports
 from skyfed.flight.travel import flyable_network, optimistic_network
 from skyfed.flight.walk_search import Walk, WalkSearch
 from skyfed.rng import stream
@@ -35,8 +34,8 @@ def solve(problem: Problem, options: Options) -> Plan:
     if not any(anchor(problem, c) is not None for c in range(problem.classes)):
         raise InfeasibleError("every disc is covered by others: no class can be sensed")
     # a speed limit and closed legs both make travel take rounds
-    solver = _unlimited if _never_binds(problem) and not _closes_legs(problem) else _by_travel
-    association, positions, bound, note = solver(problem, options)
+    travels = not _never_binds(problem) or any("legs" in constraint.kinds for constraint in problem.constraints)
+    association, positions, bound, note = (_by_travel if travels else _unlimited)(problem, options)
     if problem.constraints:
         ignored = f"bound proven without {names(problem.constraints)}: it holds, and may be loose"
         note = f"{note}; {ignored}" if note else ignored
@@ -46,12 +45,8 @@ def solve(problem: Problem, options: Options) -> Plan:
 
 def _never_binds(problem: Problem) -> bool:
     """Tell whether any two points of discs lie within vmax, so that the speed limit cannot matter."""
-    apart = np.hypot(*(problem.centres[:, None] - problem.centres[None]).transpose(2, 0, 1))
+    apart = distances(problem.centres, problem.centres)
     return bool((apart + problem.radii[:, None] + problem.radii[None]).max() <= problem.vmax)
-
-
-def _closes_legs(problem: Problem) -> bool:
-    return any("legs" in constraint.kinds for constraint in problem.constraints)
 
 
 def _unlimited(problem: Problem, options: Options) -> tuple[Ints, Floats, float, str]:
@@ -61,18 +56,15 @@ def _unlimited(problem: Problem, options: Options) -> tuple[Ints, Floats, float,
     """
     model = AssociationModel(problem, options.seconds)
     rng = stream(options.seed, "placement", vehicle=options.vehicle)
-    bound = _association_bound(problem, options) if problem.constraints else np.inf
-    for attempt in range(_PATTERNS):
-        found = model.solve()
-        if attempt == 0 and not problem.constraints:
-            bound = found.bound
+    bound = _association_bound(problem, options) if problem.constraints else None
+    for _ in range(_PATTERNS):
+        association, proven, note = model.solve()
+        bound = proven if bound is None else bound
         try:
-            positions = place(problem, found.association, options.placement, rng)
+            return association, place(problem, association, options.placement, rng), bound, note
         except PlacementError as error:
             first = error.rounds[0]
-            model.forbid(tuple((t - first, int(found.association[t])) for t in error.rounds))
-            continue
-        return found.association, positions, bound, found.note
+            model.forbid(tuple((t - first, int(association[t])) for t in error.rounds))
     raise InfeasibleError(f"no positions were found for the best {_PATTERNS} associations")
 
 
@@ -82,9 +74,8 @@ def _by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, float,
         bound = _association_bound(problem, options)
     else:
         optimistic = WalkSearch(problem, optimistic_network(problem))
-        bound = WalkMixture(problem, optimistic, lambda association, walk: None, options.seconds).generate(
-            _BOUND_STEPS, _BOUND_GAP
-        )
+        relaxation = WalkMixture(problem, optimistic, lambda association, walk: None, options.seconds)
+        bound = relaxation.generate(_BOUND_STEPS, _BOUND_GAP)
     search = WalkSearch(problem, flyable_network(problem))
     best = _BestFlight(problem, search)
     mixture = WalkMixture(problem, search, best.offer, options.seconds)
@@ -100,19 +91,18 @@ def _by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, float,
     if best.association is None:
         limit = "" if np.isinf(problem.vmax) else f" within vmax = {problem.vmax:g} m a round"
         raise InfeasibleError(f"no flight{limit} was found")
-    positions = best.positions
-    if options.placement == "anywhere":
-        rng = stream(options.seed, "placement", vehicle=options.vehicle)
-        try:
-            positions = place(problem, best.association, "anywhere", rng)
-        except PlacementError:
-            return best.association, positions, bound, "placed for sensing: nothing else was found"
-    return best.association, positions, bound, ""
+    if options.placement != "anywhere":
+        return best.association, best.positions, bound, ""
+    rng = stream(options.seed, "placement", vehicle=options.vehicle)
+    try:
+        return best.association, place(problem, best.association, "anywhere", rng), bound, ""
+    except PlacementError:
+        return best.association, best.positions, bound, "placed for sensing: nothing else was found"
 
 
 def _association_bound(problem: Problem, options: Options) -> float:
-    """A bound without speed limit and constraints of the user's own: both only shrink the set of plans."""
-    return AssociationModel(problem.paper_only, options.seconds).solve().bound
+    """A bound without speed limit and user constraints: both only shrink the set of plans."""
+    return AssociationModel(problem.paper_only, options.seconds).solve()[1]
 
 
 class _BestFlight:

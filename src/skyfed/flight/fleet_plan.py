@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skyfed.errors import BadInputError
-from skyfed.types import IDLE, Floats, Ints
+from skyfed.types import Floats, Ints
 
 _EACH = (  # what a fleet's plan has of each vehicle
     "positions", "association", "centres", "radii", "true_centres", "true_radii", "psi", "imax", "objective", "bound",
@@ -65,7 +65,7 @@ class FleetPlan:
 
     @property
     def gap(self) -> Floats:
-        """Distance to the proven bound a vehicle, nats."""
+        """Distance to the proven bound for each vehicle, nats."""
         return np.maximum(0.0, self.bound - self.objective)
 
     @property
@@ -105,11 +105,6 @@ def load_fleet_plan(path: Path | str) -> FleetPlan:
 
 def age_of_information(association: Ints, classes: int) -> Ints:
     """Rounds since each class was last visited, counted from the start before the first visit; (C, T)."""
-    age = np.empty((classes, len(association)), np.int64)
-    now = np.zeros(classes, np.int64)
-    for t, label in enumerate(association):
-        now += 1
-        if label != IDLE:
-            now[label] = 0
-        age[:, t] = now
-    return age
+    rounds = np.arange(len(association))
+    visited = np.where(association == np.arange(classes)[:, None], rounds, -1)
+    return np.asarray(rounds - np.maximum.accumulate(visited, axis=1))

@@ -6,22 +6,21 @@ own their visits can always be placed. A visit that cannot be flown is left out.
 
 import time
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 
 from skyfed.errors import InfeasibleError
+from skyfed.flight.constraints.base import supports
 from skyfed.flight.discs import anchor, impossible_steps
-from skyfed.flight.legs import fly_leg
+from skyfed.flight.legs import fly_leg, flyable_steps
 from skyfed.flight.place import PlacementError, place
 from skyfed.flight.problem import Options, Problem
-from skyfed.flight.steps import flyable_steps
-from skyfed.flight.support import supports
 from skyfed.rng import stream
 from skyfed.types import IDLE, Floats, Ints, Plan
 
-Choice = Callable[
-    [Floats, Ints, Floats], int
-]  # collected so far, rounds of arrival a class, what it would add -> class
+# collected so far, rounds until arrival, what a visit would add, all per class -> class
+Choice = Callable[[Floats, Ints, Floats], int]
 
 
 @supports("points", "legs")
@@ -79,13 +78,13 @@ def _walk(problem: Problem, choose: Choice, only: int | None) -> Ints:
     collected = np.zeros(problem.classes)
     now, here = -1, -1
     while True:
-        soonest = [now + (int(travel[here, c]) if here >= 0 else 1) for c in labels]
-        arrivals = [_first_open(problem, association, c, t) for c, t in zip(labels, soonest, strict=True)]
-        reachable = [(c, t) for c, t in zip(labels, arrivals, strict=True) if t < problem.rounds]
+        soonest = {c: now + (int(travel[here, c]) if here >= 0 else 1) for c in labels}
+        arrivals = {c: _first_open(problem, association, c, t) for c, t in soonest.items()}
+        reachable = [(c, t) for c, t in arrivals.items() if t < problem.rounds]
         if not reachable:
             return association
         # one that must wait for its window is only an option when nothing else is nearer
-        prompt = [(c, t) for c, t in reachable if t == soonest[labels.index(c)]] or reachable
+        prompt = [(c, t) for c, t in reachable if t == soonest[c]] or reachable
         classes, rounds = np.array(prompt).T
         pick = choose(collected[classes], rounds - now, problem.psi[classes, rounds])
         here, now = int(classes[pick]), int(rounds[pick])
@@ -108,19 +107,18 @@ def _travel_rounds(problem: Problem, anchors: list[Floats | None]) -> Ints:
     C = problem.classes
     impossible = set(impossible_steps(problem))
     rounds = np.ones((C, C), np.int64)
-    for a in range(C):
-        for b in range(C):
-            start, stop = anchors[a], anchors[b]
-            if start is None or stop is None:
-                continue
-            far = float(np.hypot(*(start - stop)))
-            if a != b and np.isfinite(problem.vmax):
-                rounds[a, b] = max(1, int(min(np.ceil(far / problem.vmax - 1e-9), problem.rounds)))
-            near = far < problem.dmin and a != b
-            if (a, b) in impossible or near or (a == b and problem.radii[a] < problem.dmin):
-                rounds[a, b] = 2
-            if a != b and rounds[a, b] == 1 and problem.constraints:
-                rounds[a, b] = 1 if flyable_steps(problem, start[None], stop[None]).all() else 2
-            while 1 < rounds[a, b] < problem.rounds and fly_leg(problem, start, stop, int(rounds[a, b]) - 1) is None:
-                rounds[a, b] += 1
+    for a, b in product(range(C), repeat=2):
+        start, stop = anchors[a], anchors[b]
+        if start is None or stop is None:
+            continue
+        far = float(np.hypot(*(start - stop)))
+        if a != b:  # with vmax infinite the quotient is 0
+            rounds[a, b] = max(1, int(min(np.ceil(far / problem.vmax - 1e-9), problem.rounds)))
+        too_near = (problem.radii[a] if a == b else far) < problem.dmin
+        if too_near or (a, b) in impossible:
+            rounds[a, b] = 2
+        if a != b and rounds[a, b] == 1 and problem.constraints:
+            rounds[a, b] = 1 if flyable_steps(problem, start[None], stop[None]).all() else 2
+        while 1 < rounds[a, b] < problem.rounds and fly_leg(problem, start, stop, int(rounds[a, b]) - 1) is None:
+            rounds[a, b] += 1
     return rounds

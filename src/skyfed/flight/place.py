@@ -5,13 +5,11 @@ from typing import Literal
 
 import numpy as np
 
-from skyfed.flight.discs import allowed, anchor, circle, corners, samples
-from skyfed.flight.legs import fly_leg
+from skyfed.flight.discs import SLACK, allowed, anchor, circle, corners, distances, samples, unit_vectors
+from skyfed.flight.legs import fly_leg, flyable_steps
 from skyfed.flight.problem import Problem
-from skyfed.flight.steps import flyable_steps
 from skyfed.types import IDLE, Bools, Floats, Ints
 
-_SLACK = 1e-9  # m
 _LEG_TRIES = 20  # pairs of end points given up because no leg joins them, before the whole placement is
 _BEFORE_HINT = 12  # of these, tries before the hinted points are insisted on
 _RINGS = 4  # on which a disc is sampled where constraints cut into it
@@ -57,7 +55,7 @@ def place(
         if hint is None or attempt < _BEFORE_HINT:
             visits.ban(failed)
         else:
-            visits.pin(failed)
+            visits.pin(failed, hint)
     raise PlacementError(last)
 
 
@@ -84,9 +82,8 @@ class _Visits:
         self._links: dict[tuple[int, int, int], Bools] = {}
         self._banned: dict[int, list[tuple[int, int]]] = {}
         self._chosen: list[int] = []
-        self._hint = hint
-        self._pinned: set[int] = set()
-        self._usable: dict[int, Bools] = {}
+        self._usable: list[Bools] = [np.ones(len(self._points[c]), bool) for c in self._labels]
+        self._opened: set[int] = set()
 
     def ban(self, visit: int) -> None:
         """Never again use the points last chosen for this visit and the next one together."""
@@ -96,29 +93,24 @@ class _Visits:
         """Keep only points of the first or last visit from which the rounds before or after it can be flown."""
         c, t = self._labels[visit], int(self.rounds[visit])
         idle = t if first else self._problem.rounds - 1 - t
-        legs = [
-            fly_leg(self._problem, None if first else point, point if first else None, idle)
-            for point in self._points[c]
-        ]
-        reached = np.array([leg is not None for leg in legs])
-        if visit in self._usable or not reached.any():
+        ends = [(None, point) if first else (point, None) for point in self._points[c]]
+        reached = np.array([fly_leg(self._problem, start, stop, idle) is not None for start, stop in ends])
+        if visit in self._opened or not reached.any():
             raise PlacementError([t])
-        self._usable[visit] = reached
+        self._opened.add(visit)
+        self._usable[visit] &= reached
 
-    def pin(self, visit: int) -> None:
+    def pin(self, visit: int, hint: Floats) -> None:
         """Insist on the hinted points for this visit and the next one."""
-        self._pinned |= {visit, visit + 1}
+        for v in (visit, visit + 1):
+            self._usable[v] &= (self._points[self._labels[v]] == hint[self.rounds[v]]).all(axis=1)
 
     def best_positions(self) -> Floats:
-        """Choose one candidate a visit by dynamic programming; rounds without a visit are left empty."""
+        """Choose one candidate per visit by dynamic programming; rounds without a visit are left empty."""
         value: Floats = np.empty(0)
         came: list[Ints] = []
         for v, (t, c) in enumerate(zip(self.rounds, self._labels, strict=True)):
-            own = self._problem.psi[c, t] * self._scores[c]
-            if v in self._usable:
-                own = np.where(self._usable[v], own, _UNREACHED)
-            if v in self._pinned and self._hint is not None:
-                own = np.where((self._points[c] == self._hint[t]).all(axis=1), own, _UNREACHED)
+            own = np.where(self._usable[v], self._problem.psi[c, t] * self._scores[c], _UNREACHED)
             if v == 0:
                 value = own
                 continue
@@ -149,8 +141,7 @@ class _Visits:
             if steps == 1:
                 self._links[key] = flyable_steps(self._problem, before, now)
             else:
-                far = np.hypot(*(before[:, None] - now[None]).transpose(2, 0, 1))
-                self._links[key] = np.asarray(far <= steps * self._problem.vmax + _SLACK)
+                self._links[key] = np.asarray(distances(before, now) <= steps * self._problem.vmax + SLACK)
         return self._links[key]
 
     def _culprits(self, last: int) -> list[int]:
@@ -174,26 +165,23 @@ def _for_sensing(problem: Problem, c: int) -> Floats:
         sets += [circle(centre, radius * part, 18, phase=part) for part in (0.33, 0.67, 0.9)]
     if problem.constraints:  # they may leave any part of the disc, not only its middle and its rim
         sets.append(samples(problem, c, _RINGS))
-    found = np.concatenate(sets)
-    return found[allowed(problem, c, found)]
+    points = np.concatenate(sets)
+    return points[allowed(problem, c, points)]
 
 
 def _anywhere(problem: Problem, c: int, rng: np.random.Generator) -> Floats:
     reach, angle = problem.radii[c] * np.sqrt(rng.random(200)), rng.uniform(0, 2 * np.pi, 200)
-    spots = problem.centres[c] + reach[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    spots = problem.centres[c] + reach[:, None] * unit_vectors(angle)
     return np.concatenate([spots[allowed(problem, c, spots)][:40], corners(problem, c)])
 
 
 def _fill_idle(problem: Problem, positions: Floats, visits: Ints) -> int | None:
     """Write positions of the rounds between visits; returns the visit after which no leg was found."""
-    stops = [None, *(int(t) for t in visits), None]
-    for v, (first, last) in enumerate(pairwise(stops)):
-        start = -1 if first is None else first
-        stop = problem.rounds if last is None else last
+    for v, (start, stop) in enumerate(pairwise([-1, *(int(t) for t in visits), problem.rounds])):
         if stop - start < 2:
             continue
-        here = None if first is None else positions[first]
-        there = None if last is None else positions[last]
+        here = positions[start] if start >= 0 else None
+        there = positions[stop] if stop < problem.rounds else None
         leg = fly_leg(problem, here, there, stop - start - 1)
         if leg is None:
             return v - 1

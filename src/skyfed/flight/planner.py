@@ -8,10 +8,9 @@ from importlib import import_module
 import numpy as np
 
 from skyfed.errors import BadInputError, InfeasibleError
-from skyfed.flight.constraints.base import Constraint, names
+from skyfed.flight.constraints.base import Constraint, Kind, names
 from skyfed.flight.discs import anchor
 from skyfed.flight.problem import Options, Problem
-from skyfed.flight.support import unsupported
 from skyfed.flight.verify import verify
 from skyfed.types import Plan
 
@@ -41,31 +40,32 @@ def plan(problem: Problem, method: str = "exact", options: Options | None = None
     refuse_unsupported(method, problem.constraints)
     closed = _closed_discs(problem)
     try:
-        return _noted(problem, _verified(problem, load_solver(method)(problem, options)), closed)
+        return _noted(problem, _solved(problem, method, options), closed)
     except BadInputError:
         raise
     except Exception as error:  # whatever a solver raises must not cost the mission
-        reason = f"{type(error).__name__}: {error}" if not isinstance(error, InfeasibleError) else str(error)
+        reason = str(error) if isinstance(error, InfeasibleError) else f"{type(error).__name__}: {error}"
     if problem.constraints:
         reason += f"; constraints: {names(problem.constraints)}"
     if method == FALLBACK:
         raise InfeasibleError(f"flight.method = {method!r}: {reason}")
     try:
         refuse_unsupported(FALLBACK, problem.constraints)
-        instead = _verified(problem, load_solver(FALLBACK)(problem, options))
+        instead = _solved(problem, FALLBACK, options)
     except Exception as error:
         raise InfeasibleError(f"flight.method = {method!r}: {reason}; the fallback failed too: {error}") from None
     note = f"fallback {FALLBACK}: {method} failed ({reason})"
+    bound = float(np.log(problem.psi.sum(axis=1) + problem.epsilon).sum())  # every class collects all there is
     spent = time.process_time() - begin
-    instead = replace(instead, bound=_ceiling(problem), seconds=spent, method=method, note=note)
-    return _noted(problem, instead, closed)
+    return _noted(problem, replace(instead, bound=bound, seconds=spent, method=method, note=note), closed)
 
 
 def refuse_unsupported(method: str, constraints: Sequence[Constraint]) -> None:
     """Raise BadInputError if a method does not support a constraint; says what does."""
-    if not constraints:
-        return
-    for constraint, kinds in unsupported(load_solver(method), constraints):
+    for constraint in constraints:
+        kinds = _unsupported(method, constraint)
+        if not kinds:
+            continue
         own = f"a planner of your own with @supports({', '.join(map(repr, kinds))})"
         instead = " or ".join(name for name in METHODS if _able(name, constraints)) or own
         raise BadInputError(
@@ -74,9 +74,14 @@ def refuse_unsupported(method: str, constraints: Sequence[Constraint]) -> None:
         )
 
 
+def _unsupported(method: str, constraint: Constraint) -> list[Kind]:
+    """Return what a constraint restricts beyond what a method supports."""
+    return sorted(constraint.kinds - getattr(load_solver(method), "supports", frozenset()))
+
+
 def _able(method: str, constraints: Sequence[Constraint]) -> bool:
     try:
-        return not unsupported(load_solver(method), constraints)
+        return not any(_unsupported(method, constraint) for constraint in constraints)
     except ImportError:  # a solver that is not installed
         return False
 
@@ -103,14 +108,16 @@ def load_solver(method: str) -> Solver:
     return solver
 
 
-def _verified(problem: Problem, found: Plan) -> Plan:
-    if not isinstance(found, Plan):
-        raise InfeasibleError(f"gave a {type(found).__name__}, not a skyfed.flight.Plan")
-    violations = verify(problem, found)
+def _solved(problem: Problem, method: str, options: Options) -> Plan:
+    """Run a method's solver and verify its plan."""
+    solution = load_solver(method)(problem, options)
+    if not isinstance(solution, Plan):
+        raise InfeasibleError(f"gave a {type(solution).__name__}, not a skyfed.flight.Plan")
+    violations = verify(problem, solution)
     if violations:
         more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
         raise InfeasibleError(f"the plan does not verify: {violations[0]}{more}")
-    return found
+    return solution
 
 
 def _closed_discs(problem: Problem) -> list[int]:
@@ -126,21 +133,16 @@ def _closed_discs(problem: Problem) -> list[int]:
     return closed
 
 
-def _noted(problem: Problem, found: Plan, closed: list[int]) -> Plan:
+def _noted(problem: Problem, verified: Plan, closed: list[int]) -> Plan:
     """Add to a plan's note what its user should know though it breaks no constraint."""
-    notes = [found.note] if found.note else []
+    notes = [verified.note] if verified.note else []
     if closed:
         notes.append(f"{names(problem.constraints)} closes the disc of class {', '.join(map(str, closed))}")
     width, height = problem.region
-    beyond = (np.abs(found.positions) - np.asarray(problem.region) / 2).max(axis=1)
+    beyond = (np.abs(verified.positions) - np.asarray(problem.region) / 2).max(axis=1)
     if beyond.max() > _BEYOND * min(width, height):
         notes.append(
             f"{np.count_nonzero(beyond > 0)} of {problem.rounds} positions lie outside the region of "
             f"{width:g} x {height:g} m, by up to {beyond.max():.3g} m"
         )
-    return replace(found, note="; ".join(notes))
-
-
-def _ceiling(problem: Problem) -> float:
-    """Return a bound that needs no solver: every class collects all there is."""
-    return float(np.log(problem.psi.sum(axis=1) + problem.epsilon).sum())
+    return replace(verified, note="; ".join(notes))

@@ -8,6 +8,7 @@ a new column. Diving fixes visits that the mixture agrees on, one after the othe
 from collections.abc import Callable
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from skyfed.flight.milp import INFINITY, Model
 from skyfed.flight.problem import Problem
@@ -28,25 +29,20 @@ class WalkMixture:
         """Let `offer` see every walk that meets C5, as association and walk."""
         self._problem, self._search, self._offer = problem, search, offer
         C, T = problem.psi.shape
-        spans, rounds = problem.spans, np.arange(T)
-        self._member = ((rounds >= spans[:, :1]) & (rounds < spans[:, 1:])).astype(np.float64)  # (W, T)
+        self._member = problem.window_rounds.astype(np.float64)  # (W, T)
         self._visits: list[Floats] = []
         self.fixed = np.zeros((C, T))
         level = problem.psi.sum(axis=1) / C + problem.epsilon
         self._prices = (1 / level, np.zeros(problem.imax.shape))
-        self._model = Model(  # columns y_c, z_c, then one a walk
-            cost=np.concatenate([np.zeros(C), np.ones(C)]), lower=np.concatenate([np.zeros(C), np.full(C, -100.0)]),
-            upper=np.full(2 * C, INFINITY), seconds=seconds,
-        )  # fmt: skip
-        for c in range(C):
-            self._model.add_row([c], [1.0], 0.0)
-        for most in problem.imax.ravel():
-            self._model.add_row([], [], float(most))
-        self._model.add_row([], [], 1.0)
-        for c in range(C):
-            total = max(float(problem.psi[c].sum()), 1e-8)
-            for y in np.geomspace(min(0.01, total / 2), total, _TANGENTS):
-                self._add_tangent(c, y)
+        # columns: y_c, z_c, then one per walk; rows: y_c, C5, the walks' shares, then tangents
+        cost, lower = np.repeat([0.0, 1.0], C), np.repeat([0.0, -100.0], C)
+        self._model = Model(cost, lower, np.full(2 * C, INFINITY), seconds=seconds)
+        limits = np.concatenate([np.zeros(C), problem.imax.ravel(), [1.0]])
+        labels = np.arange(C)
+        self._model.add_rows(csr_matrix((np.ones(C), (labels, labels)), shape=(len(limits), 2 * C)), limits)
+        totals = [max(float(psi.sum()), 1e-8) for psi in problem.psi]
+        points = [np.geomspace(min(0.01, total / 2), total, _TANGENTS) for total in totals]
+        self._add_tangents(np.repeat(labels, _TANGENTS), np.concatenate(points))
 
     def generate(self, most: int, gap: float) -> float:
         """Add walks until the bound is within `gap` of the mixture; returns the best bound with what is fixed."""
@@ -87,10 +83,8 @@ class WalkMixture:
         self.fix(np.zeros_like(self.fixed))
         self._mix()
 
-    def _add_tangent(self, c: int, y: float) -> None:
-        C, eps = self._problem.classes, self._problem.epsilon
-        slope = 1 / (y + eps)
-        self._model.add_row([C + c, c], [1.0, -slope], float(np.log(y + eps)) - slope * y)
+    def _add_tangents(self, labels: Ints, points: Floats) -> None:
+        self._model.add_tangents(labels, self._problem.classes + labels, points, self._problem.epsilon)
 
     def _add_walk(self, walk: Walk) -> None:
         problem = self._problem
@@ -113,11 +107,10 @@ class WalkMixture:
         while True:
             value = self._model.solve()
             y, z = self._model.values[:C], self._model.values[C : 2 * C]
-            above = (z - np.log(np.maximum(y, 0) + self._problem.epsilon) > 1e-3) & (y > 1e-9)
-            if not above.any():
+            above = np.flatnonzero((z - np.log(np.maximum(y, 0) + self._problem.epsilon) > 1e-3) & (y > 1e-9))
+            if not len(above):
                 break
-            for c in np.flatnonzero(above):
-                self._add_tangent(int(c), float(y[c]))
+            self._add_tangents(above, y[above])
         prices = np.abs(self._model.prices)
         return value, np.maximum(prices[:C], 1e-6), prices[C : C + C * W].reshape(C, W)
 

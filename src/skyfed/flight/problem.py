@@ -3,16 +3,16 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
 
 from skyfed.errors import BadInputError
 from skyfed.flight.constraints.base import Constraint
 from skyfed.flight.constraints.load import ConstraintSpec
-from skyfed.types import IDLE, Floats, Ints
+from skyfed.types import IDLE, Bools, Floats, Ints
 
 Windows = Literal["paper", "rolling"]
 Method = Literal["exact", "sca", "greedy", "random", "hover", "scip"]
@@ -44,15 +44,11 @@ class FlightSettings(BaseModel):
     method: Method | str = Field(
         "exact", description="the planner; package.module:function(problem, options) is one of one's own"
     )
-    dmin: float = Field(
-        5.0, ge=0, allow_inf_nan=False, description="least distance between two rounds' positions, m (C6)"
-    )
+    dmin: FiniteFloat = Field(5.0, ge=0, description="least distance between two rounds' positions, m (C6)")
     imax: Count | list[Count] | list[list[Count]] | list[list[list[Count]]] = Field(
         2, description="most visits of a class in a window (C5); an array broadcasts to (vehicles, classes, windows)"
     )
-    vmax: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        None, description="most metres a round; none = no limit"
-    )
+    vmax: Annotated[FiniteFloat, Field(gt=0)] | None = Field(None, description="most metres a round; none = no limit")
     constraints: list[ConstraintSpec] = Field(
         [],
         description='constraints of your own: "package.module:Name", "path/to/file.py:Name", or a table with that as '
@@ -65,9 +61,7 @@ class FlightSettings(BaseModel):
         "sensing",
         description="where inside a disc: for most samples, or anywhere at random (exact, greedy, random, hover)",
     )
-    hold: float = Field(
-        10.0, ge=0, allow_inf_nan=False, description="seconds a vehicle holds at a waypoint (exported plans)"
-    )
+    hold: FiniteFloat = Field(10.0, ge=0, description="seconds a vehicle holds at a waypoint (exported plans)")
     sca: ScaSettings = ScaSettings()
 
     @field_validator("method")
@@ -101,7 +95,7 @@ class Problem:
     centres       (C, 2) m            mu_{u,c}
     radii         (C,) m              zeta * lambda_{u,c}
     psi           (C, T)              psi_{u,c}^t
-    imax          (C, W) whole        I_max, one column a window
+    imax          (C, W) whole        I_max, one column per window
     dmin, vmax    m                   least and most distance between two rounds; vmax is infinite where not limited
     windows       "paper" | "rolling" which rounds a window of C5 holds
     epsilon                           epsilon_tol
@@ -123,9 +117,12 @@ class Problem:
     constraints: Sequence[Constraint] = ()
 
     def __post_init__(self) -> None:
-        for name in ("centres", "radii", "psi"):
-            object.__setattr__(self, name, _array(name, getattr(self, name), np.float64))
-        object.__setattr__(self, "imax", _array("imax", self.imax))
+        for name, kind in (("centres", np.float64), ("radii", np.float64), ("psi", np.float64), ("imax", None)):
+            try:
+                array = np.asarray(getattr(self, name), kind)
+            except (TypeError, ValueError):
+                raise BadInputError(f"flight problem: {name} is not an array of numbers") from None
+            object.__setattr__(self, name, array)
         if self.psi.ndim != 2:
             raise BadInputError(f"flight problem: psi has shape {self.psi.shape}; allowed: (classes, rounds)")
         C, T = self.psi.shape
@@ -151,10 +148,10 @@ class Problem:
         for holds, message in checks:
             if not holds:
                 raise BadInputError(f"flight problem: {message}")
-        wanted = (C, len(window_spans(C, T, self.windows)))
-        if self.imax.shape != wanted:
+        shape = (C, len(self.spans))
+        if self.imax.shape != shape:
             raise BadInputError(
-                f"flight problem: imax has shape {self.imax.shape}; allowed: {wanted} (classes, windows)"
+                f"flight problem: imax has shape {self.imax.shape}; allowed: {shape} (classes, windows)"
             )
 
     @property
@@ -172,13 +169,19 @@ class Problem:
         """First round and one past the last of every window; (W, 2)."""
         return window_spans(self.classes, self.rounds, self.windows)
 
+    @cached_property
+    def window_rounds(self) -> Bools:
+        """Which rounds each window holds; (W, T)."""
+        rounds = np.arange(self.rounds)
+        return np.asarray((rounds >= self.spans[:, :1]) & (rounds < self.spans[:, 1:]))
+
     @property
     def paper_only(self) -> "Problem":
         """The problem without the user's constraints: a relaxation, so its bounds hold for the whole problem too."""
         return replace(self, constraints=()) if self.constraints else self
 
     def collected(self, association: Ints) -> Floats:
-        """Sum over time of I * psi, a class; (C,)."""
+        """Sum over time of I * psi for each class; (C,)."""
         rounds = np.flatnonzero(association != IDLE)
         labels = association[rounds]
         return np.asarray(np.bincount(labels, self.psi[labels, rounds], self.classes), np.float64)
@@ -188,11 +191,9 @@ class Problem:
         return float(np.log(self.collected(association) + self.epsilon).sum())
 
 
-def _array(name: str, given: Any, kind: type | None = None) -> NDArray[Any]:
-    try:
-        return np.asarray(given, kind)
-    except (TypeError, ValueError):
-        raise BadInputError(f"flight problem: {name} is not an array of numbers") from None
+def labels_of(indicators: Floats) -> Ints:
+    """Return the association of indicators (C, T): in each round the class above 1/2, IDLE without one; (T,)."""
+    return np.where(indicators.max(axis=0) > 0.5, indicators.argmax(axis=0), IDLE)
 
 
 def window_spans(classes: int, rounds: int, windows: Windows) -> Ints:
@@ -202,31 +203,22 @@ def window_spans(classes: int, rounds: int, windows: Windows) -> Ints:
     rolling  every C consecutive rounds
     """
     if windows == "paper":
-        first = np.arange(classes - 1, rounds, classes)
-        stop = np.minimum(first + classes + 1, rounds)
+        first, length = np.arange(classes - 1, rounds, classes), classes + 1
     else:
-        first = np.arange(max(1, rounds - classes + 1))
-        stop = np.minimum(first + classes, rounds)
-    return np.stack([first, stop], axis=1).astype(np.int64)
+        first, length = np.arange(max(1, rounds - classes + 1)), classes
+    return np.stack([first, np.minimum(first + length, rounds)], axis=1).astype(np.int64)
 
 
 def spread_imax(imax: Any, vehicles: int, classes: int, windows: int) -> Ints:
     """Broadcast a number or nested list to (vehicles, classes, windows) by numpy's rule."""
     shape = (vehicles, classes, windows)
+    given: Any = "uneven rows"
     try:
         array = np.asarray(imax, np.int64)
+        given = array.shape
         return np.array(np.broadcast_to(array, shape))
     except ValueError:
-        given = np.shape(imax) if _regular(imax) else "uneven rows"
         raise BadInputError(
             f"flight.imax: {given} does not broadcast to {shape}; allowed: a number, or an array that broadcasts to "
             "(vehicles, classes, windows)"
         ) from None
-
-
-def _regular(nested: Any) -> bool:
-    try:
-        np.asarray(nested, np.int64)
-    except ValueError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""Plan a fleet in parallel: problems and plans as bytes, one job a vehicle."""
+"""Plan a fleet in parallel: problems and plans as bytes, one job per vehicle."""
 
 import io
 import json
@@ -14,6 +14,8 @@ from skyfed.flight.problem import Options, Problem, ScaSettings
 from skyfed.types import Plan
 from skyfed.workers import Crew
 
+_ARRAYS = ("centres", "radii", "psi", "imax")  # of a problem; the rest of it is plain values
+
 
 def plan_fleet(
     problems: Sequence[Problem], method: str, options: Sequence[Options], workers: int
@@ -28,34 +30,33 @@ def plan_fleet(
 def handle(job: bytes) -> bytes:
     """Plan one packed job."""
     with np.load(io.BytesIO(job), allow_pickle=False) as archive:
-        told = json.loads(str(archive["told"]))
-        arrays = {key: archive[key] for key in ("centres", "radii", "psi", "imax")}
-    option = told["options"]
-    options = Options(**{**option, "sca": ScaSettings(**option["sca"])})
-    rest = {**told["problem"], "region": tuple(told["problem"]["region"])}
-    constraints = load_constraints([ConstraintSpec(**spec) for spec in told["constraints"]])
-    return pack_plan(plan(Problem(**arrays, **rest, constraints=constraints), told["method"], options))
+        settings = json.loads(str(archive["told"]))
+        arrays = {name: archive[name] for name in _ARRAYS}
+    options = Options(**settings["options"] | {"sca": ScaSettings(**settings["options"]["sca"])})
+    scalars = settings["problem"] | {"region": tuple(settings["problem"]["region"])}
+    constraints = load_constraints([ConstraintSpec(**spec) for spec in settings["constraints"]])
+    return pack_plan(plan(Problem(**arrays, **scalars, constraints=constraints), settings["method"], options))
 
 
 def _pack_job(problem: Problem, method: str, options: Options) -> bytes:
-    scalars = ("dmin", "vmax", "windows", "epsilon", "region", "decay_length")
-    told = {
+    given = {f.name: getattr(problem, f.name) for f in fields(problem) if f.name != "constraints"}
+    arrays = {name: given.pop(name) for name in _ARRAYS}
+    settings = {
         "method": method,
         "options": {f.name: getattr(options, f.name) for f in fields(options)} | {"sca": options.sca.model_dump()},
-        "problem": {name: getattr(problem, name) for name in scalars},
+        "problem": given,
         "constraints": [constraint.spec() for constraint in problem.constraints],  # the worker imports them itself
     }
-    buffer = io.BytesIO()
-    np.savez(
-        buffer, told=json.dumps(told), centres=problem.centres, radii=problem.radii, psi=problem.psi, imax=problem.imax
-    )
-    return buffer.getvalue()
+    return _archive(told=json.dumps(settings), **arrays)
 
 
 def pack_plan(found: Plan) -> bytes:
     """Pack a plan as an NPZ archive without objects."""
+    return _archive(**{f.name: np.asarray(getattr(found, f.name)) for f in fields(found)})
+
+
+def _archive(**arrays: Any) -> bytes:
     buffer = io.BytesIO()
-    arrays: dict[str, Any] = {f.name: np.asarray(getattr(found, f.name)) for f in fields(found)}
     np.savez(buffer, **arrays)
     return buffer.getvalue()
 

@@ -7,9 +7,10 @@ import cvxpy as cp
 import numpy as np
 
 from skyfed.errors import BadInputError, InfeasibleError
+from skyfed.flight.discs import circle, flight_box, unit_vectors
 from skyfed.flight.place import PlacementError, place
 from skyfed.flight.problem import Options, Problem
-from skyfed.flight.sca_model import COINCIDENT, Subproblem, flight_box
+from skyfed.flight.sca_model import COINCIDENT, Subproblem
 from skyfed.flight.verify import verify
 from skyfed.rng import stream
 from skyfed.types import Floats, Plan
@@ -24,14 +25,13 @@ def solve(problem: Problem, options: Options) -> Plan:
     Nothing draws it towards a centre; options.sca.placement = "sensing" keeps its visits and places them anew.
 
     The objective is counted anew from each association. It falls between iterations by no more than the solver's gap
-    and what the tangents overestimate the logarithms by, about 1e-3 nats a class.
+    and what the tangents overestimate the logarithms by, about 1e-3 nats per class.
     """
     began = time.process_time()
     sca = options.sca
     rng = stream(options.seed, "sca start", vehicle=options.vehicle)
     points = start_points(problem, sca.start, rng)
-    angle = rng.uniform(0, 2 * np.pi, problem.rounds)
-    spare = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    spare = unit_vectors(rng.uniform(0, 2 * np.pi, problem.rounds))
     subproblem = Subproblem(problem, sca.sides, choose_solver(sca.solver), sca.seconds)
     plan: Plan | None = None
     history: list[float] = []
@@ -39,21 +39,21 @@ def solve(problem: Problem, options: Options) -> Plan:
     notes: list[str] = []
     for j in range(1, sca.iterations + 1):
         try:
-            iterate = subproblem.solve(points, spare)
+            positions, association, cut_off = subproblem.solve(points, spare)
         except InfeasibleError as error:
             notes.append(f"iteration {j}: {error}")
             break
-        value = problem.objective(iterate.association)
-        found = Plan(iterate.positions, iterate.association, value, np.inf, 0.0, "sca")
-        broken = verify(problem, found)
+        value = problem.objective(association)
+        candidate = Plan(positions, association, value, np.inf, 0.0, "sca")
+        broken = verify(problem, candidate)
         if broken:
             notes.append(f"iteration {j} does not verify: {broken[0]}")
             break
-        if iterate.limited:
+        if cut_off:
             limited.append(j)
             if plan is not None and value < plan.objective:  # cut off before it was as far as its own start
                 break
-        plan, points = found, iterate.positions
+        plan, points = candidate, positions
         history.append(value)
         if j > 1 and abs(history[-1] - history[-2]) < sca.precision:
             break
@@ -85,8 +85,7 @@ def start_points(problem: Problem, kind: str, rng: np.random.Generator) -> Float
     if kind == "random":
         points = rng.uniform(*flight_box(problem), size=(T, 2))
     elif kind == "circle":
-        angle = 2 * np.pi * np.arange(T) / T
-        points = min(problem.region) / 4 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        points = circle(np.zeros(2), min(problem.region) / 4, T)
     else:
         points = problem.centres[_best_allowed(problem)]
     if np.isfinite(problem.vmax):
@@ -99,7 +98,7 @@ def _best_allowed(problem: Problem) -> list[int]:
     left = problem.imax.copy()
     walk = []
     for t in range(problem.rounds):
-        windows = (problem.spans[:, 0] <= t) & (t < problem.spans[:, 1])
+        windows = problem.window_rounds[:, t]
         allowed = (left[:, windows] > 0).all(axis=1)
         behind = 1 + problem.psi.max()  # puts what C5 forbids behind all that it allows
         best = int(np.argmax(problem.psi[:, t] - behind * ~allowed))
@@ -113,13 +112,12 @@ def part_neighbours(points: Floats, step: float, rng: np.random.Generator) -> Fl
     parted = points.copy()
     for t in range(1, len(parted)):
         if np.hypot(*(parted[t] - parted[t - 1])) < COINCIDENT:
-            angle = rng.uniform(0, 2 * np.pi)
-            parted[t] = parted[t - 1] + step * np.array([np.cos(angle), np.sin(angle)])
+            parted[t] = parted[t - 1] + step * unit_vectors(rng.uniform(0, 2 * np.pi))
     return parted
 
 
 def slow_down(points: Floats, reach: float) -> Floats:
-    """Fly towards each point in turn, at most `reach` metres a round."""
+    """Fly towards each point in turn, at most `reach` metres per round."""
     slow = points.copy()
     for t in range(1, len(slow)):
         step = points[t] - slow[t - 1]
@@ -129,9 +127,7 @@ def slow_down(points: Floats, reach: float) -> Floats:
 
 def choose_solver(wanted: str) -> str:
     """Return CVXPY's name of the solver: MOSEK where it is asked for or automatic and a trial problem solves."""
-    if wanted == "highs":
-        return "HIGHS"
-    if _mosek_works():
+    if wanted != "highs" and _mosek_works():
         return "MOSEK"
     if wanted == "mosek":
         raise BadInputError(

@@ -1,20 +1,20 @@
 """The convex subproblem of Algorithm 1 in CVXPY, and the linearisations h1 and h2 that it is built around (Eq. 5)."""
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 
 from skyfed.errors import InfeasibleError
-from skyfed.flight.problem import Problem
-from skyfed.types import IDLE, Floats, Ints
+from skyfed.flight.discs import circle, flight_box
+from skyfed.flight.problem import Problem, labels_of
+from skyfed.types import Floats, Ints
 
 CLEARANCE = 1e-4  # m kept from every rim, so that a solver's tolerance cannot break C2, C3 or C6
 COINCIDENT = 1e-6  # m: below it two points count as one and have no direction between them
 SOLVER_TOLERANCE = 1e-9  # integrality: times the largest big-M, some 1e3 m, it stays far below CLEARANCE
-GAP = 1e-3  # nats: a subproblem is solved this close to its optimum, 0.01 % a class with ten classes
+GAP = 1e-3  # nats: a subproblem is solved this close to its optimum, 0.01 % per class with ten classes
 NODES = 1000  # branch-and-bound nodes of one solve; counts, unlike seconds, are the same on every machine
 SPEED_SIDES = 32  # least number of sides of the polygon that limits a step
 TANGENT_RATIO = 1.1  # neighbouring tangents of the logarithm; it is overestimated by ln(1.1)^2 / 8 = 1.1e-3 at most
@@ -40,23 +40,7 @@ def step_slopes(points: Floats) -> Floats:
 
 def polygon_normals(sides: int) -> Floats:
     """Return the outward unit normals of a regular polygon; inscribed in a unit disc each side is cos(pi/sides) out."""
-    angle = 2 * np.pi * np.arange(sides) / sides
-    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-
-
-def flight_box(problem: Problem) -> tuple[Floats, Floats]:
-    """Return the lower left and upper right corner of the region, widened to hold every disc's centre."""
-    half = np.asarray(problem.region) / 2
-    return np.minimum(-half, problem.centres.min(axis=0)), np.maximum(half, problem.centres.max(axis=0))
-
-
-@dataclass(frozen=True)
-class Iterate:
-    """What a subproblem's solution says; `limited` if the solver stopped at a limit before its gap was reached."""
-
-    positions: Floats
-    association: Ints
-    limited: bool
+    return circle(np.zeros(2), 1.0, sides)
 
 
 class Subproblem:
@@ -79,15 +63,19 @@ class Subproblem:
         self._disc_base = cp.Parameter((C, T))
         self._step_slope = [cp.Parameter(T - 1) for _ in range(2)] if T > 1 and problem.dmin > 0 else []
         cones = solver == "MOSEK"
-        value, constraints = _log_by_cones(problem, self.visits) if cones else _log_by_tangents(problem, self.visits)
+        collected = cp.sum(cp.multiply(problem.psi, self.visits), axis=1) + problem.epsilon
+        value, constraints = (cp.sum(cp.log(collected)), []) if cones else _log_by_tangents(problem, collected)
         constraints += self._visit_limits() + self._outside_discs() + self._apart()
         constraints += self._inside_discs_by_cones() if cones else self._inside_discs_by_polygons(sides)
         if np.isfinite(problem.vmax) and T > 1:
-            constraints += self._speed_by_cones() if cones else self._speed_by_polygons(sides)
+            constraints += self._speed(max(sides, SPEED_SIDES), cones)
         self.model = cp.Problem(cp.Maximize(value), constraints)
 
-    def solve(self, points: Floats, spare: Floats) -> Iterate:
-        """Linearise C3 and C6 at points (T, 2) and solve; raises InfeasibleError where no solution is found (Eq. 5)."""
+    def solve(self, points: Floats, spare: Floats) -> tuple[Floats, Ints, bool]:
+        """Linearise C3 and C6 at points (T, 2) and solve; raises InfeasibleError where no solution is found (Eq. 5).
+
+        Returns positions, association, and whether the solver stopped at a limit before its gap was reached.
+        """
         slope = disc_slopes(points, self._problem.centres, spare)
         for axis, parameter in enumerate(self._disc_slope):
             parameter.value = slope[:, :, axis]
@@ -95,7 +83,7 @@ class Subproblem:
         for axis, parameter in enumerate(self._step_slope):
             parameter.value = step_slopes(points)[:, axis]
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # a limit: `limited` tells of it
+            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # a limit: the answer tells of it
             try:
                 # The last iterate meets its own linearisation, so the solver starts from it and ends no lower.
                 self.model.solve(solver=self._solver, warm_start=True, **_solver_settings(self._solver, self._seconds))
@@ -106,8 +94,7 @@ class Subproblem:
             raise InfeasibleError("the convex subproblem is infeasible")
         if visits is None or positions is None or not self._has_point():
             raise InfeasibleError(f"no solution of the convex subproblem in {self._seconds:g} s")
-        association = np.where(visits.max(axis=0) > 0.5, visits.argmax(axis=0), IDLE).astype(np.int64)
-        return Iterate(np.array(positions.T), association, limited=status != cp.OPTIMAL)
+        return np.array(positions.T), labels_of(visits), status != cp.OPTIMAL
 
     def _has_point(self) -> bool:
         """Whether HiGHS has a feasible point: at a limit without one it hands out zeros."""
@@ -115,10 +102,8 @@ class Subproblem:
         return bool(self._solver != "HIGHS" or self.model.solver_stats.extra_stats.primal_solution_status == feasible)
 
     def _visit_limits(self) -> list[Any]:
-        """C4, at most one class a round, and C5, at most Imax visits a window."""
-        rounds = np.arange(self._problem.rounds)
-        first, stop = self._problem.spans[:, :1], self._problem.spans[:, 1:]
-        window = ((rounds >= first) & (rounds < stop)).astype(np.float64)
+        """C4, at most one class per round, and C5, at most Imax visits per window."""
+        window = self._problem.window_rounds.astype(np.float64)
         limits = [cp.sum(self.visits, axis=0) <= 1]
         return [*limits, self.visits @ window.T <= self._problem.imax] if len(window) else limits
 
@@ -138,7 +123,7 @@ class Subproblem:
         return [along >= self._problem.dmin + CLEARANCE]
 
     def _inside_discs_by_polygons(self, sides: int) -> list[Any]:
-        """C2 on polygons, one row a side and round: C4 lets one indicator be 1, and its side is the limit then.
+        """C2 on polygons, one row per side and round: C4 lets one indicator be 1, and its side is the limit then.
 
         The same points as with a row and an M for each class, in fewer and tighter rows.
         """
@@ -152,23 +137,20 @@ class Subproblem:
 
     def _inside_discs_by_cones(self) -> list[Any]:
         """C2 as printed; M is the distance to the farthest corner of the box, for each class its own."""
-        found = []
+        limits = []
         for c, (centre, radius) in enumerate(zip(self._problem.centres, self._problem.radii, strict=True)):
             farthest = np.hypot(*np.maximum(np.abs(self._box[0] - centre), np.abs(self._box[1] - centre)))
             distance = cp.norm(self.position - np.tile(centre[:, None], self._problem.rounds), axis=0)
             limit = max(0.0, radius - CLEARANCE)
-            found.append(distance <= limit + (farthest - limit) * (1 - self.visits[c]))
-        return found
+            limits.append(distance <= limit + (farthest - limit) * (1 - self.visits[c]))
+        return limits
 
-    def _speed_by_polygons(self, sides: int) -> list[Any]:
-        """Speed limit on an inscribed polygon, a fine one: between dmin and vmax there may be little room."""
-        sides = max(sides, SPEED_SIDES)
-        reach = max(0.0, self._problem.vmax * np.cos(np.pi / sides) - CLEARANCE)
-        return [polygon_normals(sides) @ (self.position[:, 1:] - self.position[:, :-1]) <= reach]
-
-    def _speed_by_cones(self) -> list[Any]:
-        """Speed limit."""
-        return [cp.norm(self.position[:, 1:] - self.position[:, :-1], axis=0) <= self._problem.vmax - CLEARANCE]
+    def _speed(self, sides: int, cones: bool) -> list[Any]:
+        """Speed limit; without cones on an inscribed polygon, a fine one: dmin and vmax may leave little room."""
+        step = self.position[:, 1:] - self.position[:, :-1]
+        if cones:
+            return [cp.norm(step, axis=0) <= self._problem.vmax - CLEARANCE]
+        return [polygon_normals(sides) @ step <= max(0.0, self._problem.vmax * np.cos(np.pi / sides) - CLEARANCE)]
 
 
 def tangent_points(problem: Problem, label: int) -> Floats:
@@ -180,7 +162,7 @@ def tangent_points(problem: Problem, label: int) -> Floats:
     return np.geomspace(smallest, largest, count) + problem.epsilon
 
 
-def _log_by_tangents(problem: Problem, visits: Any) -> tuple[Any, list[Any]]:
+def _log_by_tangents(problem: Problem, collected: Any) -> tuple[Any, list[Any]]:
     """The objective from above: each class's logarithm is at most every tangent (Eq. 4).
 
     A class that is never visited has log(epsilon). The tangent there is too steep for a solver, so a chord from it to
@@ -194,14 +176,8 @@ def _log_by_tangents(problem: Problem, visits: Any) -> tuple[Any, list[Any]]:
         bases += [np.log(problem.epsilon) - chord * problem.epsilon, *(np.log(touch) - 1)]
         labels += [c] * (1 + len(touch))
     amount, log = cp.Variable(problem.classes), cp.Variable(problem.classes)
-    collected = cp.sum(cp.multiply(problem.psi, visits), axis=1) + problem.epsilon
     below = log[labels] <= np.array(bases) + cp.multiply(np.array(slopes), amount[labels])
     return cp.sum(log), [amount == collected, below]
-
-
-def _log_by_cones(problem: Problem, visits: Any) -> tuple[Any, list[Any]]:
-    """The objective itself (Eq. 4)."""
-    return cp.sum(cp.log(cp.sum(cp.multiply(problem.psi, visits), axis=1) + problem.epsilon)), []
 
 
 def _solver_settings(solver: str, seconds: float) -> dict[str, Any]:

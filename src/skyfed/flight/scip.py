@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from skyfed.errors import BadInputError, InfeasibleError
-from skyfed.flight.problem import Options, Problem
+from skyfed.flight.discs import flight_box
+from skyfed.flight.problem import Options, Problem, labels_of
 from skyfed.flight.verify import verify
-from skyfed.types import IDLE, Plan
+from skyfed.types import Plan
 
 CLEARANCE = 2e-3  # m kept from every rim: TOLERANCE on an indicator, times its big-M, may move a rim by that much
 TOLERANCE = 1e-7  # SCIP's feasibility tolerance, integrality included
@@ -38,8 +39,7 @@ def solve(problem: Problem, options: Options) -> Plan:
         "lp/threads": 1,
         "randomization/randomseedshift": options.seed % 2**31,
     }
-    for name, value in settings.items():
-        model.setParam(name, value)
+    model.setParams(settings)
     unit = max(problem.region) / SPAN
     positions, visits = _state(_rescale(problem, unit), CLEARANCE / unit, model, pyscipopt.quicksum, pyscipopt.log)
     model.optimize()
@@ -48,8 +48,7 @@ def solve(problem: Problem, options: Options) -> Plan:
             raise InfeasibleError("scip proves that no plan meets the constraints")
         raise InfeasibleError(f"scip found no plan in {options.seconds:g} s")
     best = model.getBestSol()
-    chosen = np.array([[best[visit] for visit in row] for row in visits])
-    association = np.where(chosen.max(axis=0) > 0.5, chosen.argmax(axis=0), IDLE).astype(np.int64)
+    association = labels_of(np.array([[best[visit] for visit in row] for row in visits]))
     flown = unit * np.array([[best[x], best[y]] for x, y in positions])
     objective = problem.objective(association)
     dual = float(model.getDualbound())
@@ -80,9 +79,7 @@ def _state(
 ) -> tuple[list[tuple[Any, Any]], list[list[Any]]]:
     """Add variables, objective and C1-C6 in squared distances; returns positions (T) and indicators (C, T) (Eq. 4)."""
     C, T = problem.psi.shape
-    half = np.asarray(problem.region) / 2
-    low = np.minimum(-half, problem.centres.min(axis=0))
-    high = np.maximum(half, problem.centres.max(axis=0))
+    low, high = flight_box(problem)
     positions = [(model.addVar(lb=low[0], ub=high[0]), model.addVar(lb=low[1], ub=high[1])) for _ in range(T)]
     visits = [[model.addVar(vtype="B") for _ in range(T)] for _ in range(C)]
     for c, (mx, my) in enumerate(problem.centres):

@@ -1,17 +1,17 @@
 """Travel times between the discs under a speed limit, as a small network of points.
 
 Each disc is sampled on rings; a link's length is the number of rounds the flight takes. A sample that another of the
-same disc beats on every link is dropped: any flight through it can go through the other. A few samples a disc remain.
+same disc beats on every link is dropped: any flight through it can go through the other. A few samples per disc remain.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from skyfed.errors import BadInputError
 from skyfed.flight.constraints.base import legs_allowed
-from skyfed.flight.discs import allowed, anchor, corners, samples
+from skyfed.flight.discs import allowed, anchor, corners, distances, samples
 from skyfed.flight.legs import can_fly
 from skyfed.flight.problem import Problem
 from skyfed.types import Floats, Ints
@@ -21,7 +21,7 @@ _MOST_RINGS = 8
 _CONSTRAINED_RINGS = 3  # fewer where constraints cut links, since fewer points then drop out
 _CRAWL = 10  # missions that it takes to cross the region where a vehicle hardly moves
 _FOREVER = 2**60  # rounds; a number to fit an integer
-STATES = 90  # memory states a point, at most, in the search for walks
+STATES = 90  # memory states per point, at most, in the search for walks
 _MEMORY = 3 * 2**30  # bytes that search may take
 
 
@@ -38,18 +38,12 @@ def flyable_network(problem: Problem) -> Network:
     """Points inside the allowed areas, linked by the rounds a flight takes that can be flown without meeting a disc."""
 
     def build(rings: int) -> Network:
-        points, label = [], []
-        for c in range(problem.classes):
-            sample = np.concatenate([samples(problem, c, rings), corners(problem, c), *_anchors(problem, c)])
-            sample = sample[allowed(problem, c, sample)]
-            points.append(sample)
-            label.append(np.full(len(sample), c))
-        everywhere, labels = np.concatenate(points), np.concatenate(label)
-        rounds = _least_rounds(problem, everywhere, labels, np.zeros(problem.classes))
+        points, label = _labelled([_allowed_samples(problem, c, rings) for c in range(problem.classes)])
+        rounds = _least_rounds(problem, points, label, np.zeros(problem.classes))
         if problem.constraints:
             i, j = np.nonzero(rounds == 1)
-            rounds[i, j] = np.where(legs_allowed(problem.constraints, everywhere[i], everywhere[j]), 1, 2)
-        return _reduced(problem, everywhere, labels, rounds)
+            rounds[i, j] = np.where(legs_allowed(problem.constraints, points[i], points[j]), 1, 2)
+        return _reduced(problem, points, label, rounds)
 
     network = _that_fits(problem, build, _CONSTRAINED_RINGS if problem.constraints else _rings(problem))
     rounds = network.rounds.copy()
@@ -57,7 +51,7 @@ def flyable_network(problem: Problem) -> Network:
         here, there = network.points[i], network.points[j]
         while rounds[i, j] < problem.rounds and not can_fly(problem, here, there, rounds[i, j] - 1):
             rounds[i, j] += 1
-    return Network(network.points, network.label, rounds)
+    return replace(network, rounds=rounds)
 
 
 def optimistic_network(problem: Problem) -> Network:
@@ -71,9 +65,8 @@ def optimistic_network(problem: Problem) -> Network:
     _refuse_crawl(problem)
 
     def build(rings: int) -> Network:
-        sets = [samples(problem, c, rings) for c in range(problem.classes)]
-        label = np.repeat(np.arange(problem.classes), [len(sample) for sample in sets])
-        points, reach = np.concatenate(sets), problem.radii * _covering_radius(rings)
+        points, label = _labelled([samples(problem, c, rings) for c in range(problem.classes)])
+        reach = problem.radii * _covering_radius(rings)
         return _reduced(problem, points, label, _least_rounds(problem, points, label, reach))
 
     return _that_fits(problem, build, _rings(problem))
@@ -97,17 +90,24 @@ def _search_bytes(problem: Problem, points: int) -> int:
     return 8 * points * STATES * (4 * problem.rounds + 7 * points)
 
 
-def _anchors(problem: Problem, c: int) -> list[Floats]:
-    """The anchor of a class that constraints cut into: the samples may have missed what they leave of it."""
+def _allowed_samples(problem: Problem, c: int, rings: int) -> Floats:
+    """Points of disc c that are allowed; (n, 2)."""
+    sets = [samples(problem, c, rings), corners(problem, c)]
     start = anchor(problem, c) if problem.constraints else None
-    return [] if start is None else [start[None]]
+    if start is not None:  # constraints cut into the disc: the samples may have missed what they leave of it
+        sets.append(start[None])
+    points = np.concatenate(sets)
+    return points[allowed(problem, c, points)]
+
+
+def _labelled(sets: list[Floats]) -> tuple[Floats, Ints]:
+    """Join the points of every class; (N, 2) and their classes (N,)."""
+    return np.concatenate(sets), np.repeat(np.arange(len(sets)), [len(points) for points in sets])
 
 
 def _rings(problem: Problem) -> int:
-    rings = 1
-    while rings < _MOST_RINGS and problem.classes * _ring_points(rings + 1) <= _SAMPLES:
-        rings += 1
-    return rings
+    fitting = [k for k in range(1, _MOST_RINGS + 1) if problem.classes * _ring_points(k) <= _SAMPLES]
+    return max(fitting, default=1)
 
 
 def _refuse_crawl(problem: Problem) -> None:
@@ -137,11 +137,9 @@ def _covering_radius(rings: int) -> float:
 
 def _least_rounds(problem: Problem, points: Floats, label: Ints, reach: Floats) -> Ints:
     """Fewest rounds from point to point at vmax, given how far from its sample a vehicle may be; (N, N)."""
-    far = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
-    far -= (reach[label][:, None] + reach[label][None]) - 1e-9
+    far = distances(points, points) - (reach[label][:, None] + reach[label][None] - 1e-9)
     rounds = _rounds_at(problem.vmax, far)
-    apart = np.hypot(*(problem.centres[:, None] - problem.centres[None]).transpose(2, 0, 1))
-    apart -= problem.radii[:, None] + problem.radii[None]
+    apart = distances(problem.centres, problem.centres) - (problem.radii[:, None] + problem.radii[None])
     least = np.maximum(1, _rounds_at(problem.vmax, apart))
     return np.maximum(rounds, least[label][:, label])
 

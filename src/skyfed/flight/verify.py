@@ -1,11 +1,12 @@
 """An independent check of a plan: ask every constraint, then check the plan's own claims; shares no planner's code."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
 from skyfed.flight.constraints.base import Violation
-from skyfed.flight.constraints.paper import PAPER, OneClass
+from skyfed.flight.constraints.paper import PAPER, one_class
 from skyfed.flight.problem import Problem
 from skyfed.types import Plan
 
@@ -18,12 +19,12 @@ def verify(problem: Problem, plan: Plan) -> list[Violation]:
     An empty list means that the plan holds. Arrays of the wrong shape and labels that are no class are returned alone,
     since nothing else can be asked of such a plan.
     """
-    violations = _shape(problem, plan) or _not_finite(plan) + OneClass().verify(problem, plan)
+    violations = _shape(problem, plan) or [*_not_finite(plan), *one_class(problem, plan)]
     if violations:
         return violations
-    for constraint in (*PAPER, *problem.constraints):
-        violations += constraint.verify(problem, plan)
-    return violations + _claims(problem, plan)
+    for check in (*PAPER, *(constraint.verify for constraint in problem.constraints), _claims):
+        violations += check(problem, plan)
+    return violations
 
 
 def _shape(problem: Problem, plan: Plan) -> list[Violation]:
@@ -44,18 +45,16 @@ def _not_finite(plan: Plan) -> list[Violation]:
     ]
 
 
-def _claims(problem: Problem, plan: Plan) -> list[Violation]:
+def _claims(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """The objective and bound that the plan states."""
     total = [problem.epsilon] * problem.psi.shape[0]
     for t, label in enumerate(plan.association):
         if label >= 0:
             total[label] += problem.psi[label, t]
     value = sum(math.log(y) for y in total)
-    violations = []
     if not math.isclose(plan.objective, value, rel_tol=1e-9, abs_tol=VALUE_TOLERANCE):
         text = f"states objective {plan.objective:.9g}, it is {value:.9g}"
-        violations.append(Violation("objective", 0, -1, abs(plan.objective - value), text))
+        yield Violation("objective", 0, -1, abs(plan.objective - value), text)
     if math.isnan(plan.bound) or plan.bound < value - VALUE_TOLERANCE:
         text = f"states bound {plan.bound:.9g} below its own objective {value:.9g}"
-        violations.append(Violation("bound", 0, -1, value - plan.bound, text))
-    return violations
+        yield Violation("bound", 0, -1, value - plan.bound, text)

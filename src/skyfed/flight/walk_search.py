@@ -8,6 +8,7 @@ worth it finds is an upper bound, and the prices of C5 in `pricing` keep the oth
 
 import numpy as np
 
+from skyfed.flight.discs import distances
 from skyfed.flight.problem import Problem
 from skyfed.flight.travel import STATES, Network
 from skyfed.types import Bools, Floats, Ints
@@ -16,6 +17,7 @@ Walk = list[tuple[int, int]]  # (round, point of the network), in time order
 
 _MOST_COUNT = 3  # visits counted up to this
 _NEVER = -1e18
+_FIRST = 1  # memory after a first visit: the lowest digit counts the present class
 
 
 class WalkSearch:
@@ -25,9 +27,10 @@ class WalkSearch:
         self.network = network
         self._label, self._rounds = network.label, network.rounds
         self._size, self._T = len(network.label), problem.rounds
-        self._imax = problem.imax
-        self._window, self._shared = _memory_windows(problem)
-        self._closed = _closed_cells(problem)
+        self._imax, self._opens = problem.imax, problem.spans[:, 0]
+        self._begins, self._window = _memory_windows(problem)
+        # visits that C5 forbids outright: a window around the round allows none; (C, T)
+        self._closed = (problem.imax == 0).astype(np.int64) @ problem.window_rounds > 0
         self._remember(problem)
         self._moves: dict[tuple[int, ...], tuple[Ints, Ints, Ints]] = {}
         self.work = 0  # links looked at so far: a measure of effort that no clock disturbs
@@ -37,18 +40,17 @@ class WalkSearch:
         gain = np.where(self._closed, _NEVER, worth)[self._label]
         N, M, T, pad = self._size, self._states, self._T, int(self._rounds.max())
         here = np.arange(N)
-        fresh = here * M + self._first[self._label]
+        fresh = here * M + _FIRST
         value = np.full((T, N * M), _NEVER)  # of being at a point with a memory
         before = np.full((T, N * M), _NEVER)  # the same without the present visit's worth
         recent = np.full((T + pad, N * M), _NEVER)  # best so far in the present window, flat in time
         ever = np.full((T + pad, N), _NEVER)  # best so far of any memory and window
         start = 0
         for t in range(T):
-            begins = t == 0 or self._window[t] != self._window[t - 1]
-            if self._window[t] < 0 or (begins and not self._shared[t]):
+            begins, window = self._begins[t], self._window[t]
+            if window < 0:
                 came = ever[t + pad - self._rounds, here[:, None]].max(axis=0)
             else:
-                window = self._window[t] - (1 if begins else 0)
                 source, group, target = self._links(window)
                 self.work += len(source)
                 arrived = np.full(N * M, _NEVER)
@@ -81,23 +83,16 @@ class WalkSearch:
             t, state = self._previous(value, t, point, memory, before[t, state])
 
     def _previous(self, value: Floats, t: int, point: int, memory: int, wanted: float) -> tuple[int, int]:
-        label, M = self._label, self._states
-        begins = t == 0 or self._window[t] != self._window[t - 1]
-        free = self._window[t] < 0 or (begins and not self._shared[t])
-        window = -1 if free else self._window[t] - (1 if begins else 0)
-        opened = 0 if free else int(np.flatnonzero(self._window == window)[0])
-        c = label[point]
+        begins, window = self._begins[t], self._window[t]
+        c = self._label[point]
         for s in range(t - 1, -1, -1):
             near = self._rounds[:, point] <= t - s
-            for i, m in np.argwhere(near[:, None] & (value[s].reshape(self._size, M) == wanted)):
-                a = label[i]
-                if free or s < opened:
-                    fits = memory == self._first[c]
-                else:
-                    fits = self._count[a, c, m] < self._imax[c, window]
-                    fits &= memory == (self._first[c] if begins else self._next[a, c, m])
-                if fits:
-                    return s, int(i * M + m)
+            for i, m in np.argwhere(near[:, None] & (value[s].reshape(self._size, self._states) == wanted)):
+                a = self._label[i]
+                remembered = window >= 0 and s >= self._opens[window]
+                expected = self._next[a, c, m] if remembered and not begins else _FIRST
+                if memory == expected and not (remembered and self._count[a, c, m] >= self._imax[c, window]):
+                    return s, int(i * self._states + m)
         raise AssertionError("a walk's stored worth has no origin")
 
     def _links(self, window: int) -> tuple[Ints, Ints, Ints]:
@@ -106,11 +101,11 @@ class WalkSearch:
         key = tuple(int(k) for k in np.minimum(most, _MOST_COUNT + 1))
         if key not in self._moves:
             N, M = self._size, self._states
-            i, j, m = (a.ravel() for a in np.meshgrid(np.arange(N), np.arange(N), np.arange(M), indexing="ij"))
+            i, j, m = np.indices((N, N, M)).reshape(3, -1)
             a, c = self._label[i], self._label[j]
-            fits = self._held[a, m] & (self._count[a, c, m] < most[c])
-            i, j, m, a, c = i[fits], j[fits], m[fits], a[fits], c[fits]
-            target = j * M + self._next[a, c, m]
+            fits = self._held[m] & (self._count[a, c, m] < most[c])
+            i, j, m = i[fits], j[fits], m[fits]
+            target = j * M + self._next[a[fits], c[fits], m]
             order = np.argsort(target, kind="stable")
             target = target[order]
             group = np.flatnonzero(np.r_[True, target[1:] != target[:-1]])
@@ -123,8 +118,7 @@ class WalkSearch:
 
         _next[a, c, m]   memory at c after coming from a with memory m
         _count[a, c, m]  visits of c that memory m at a knows of
-        _first[c]        memory after a first visit of c
-        _held[a, m]      whether memory m can occur at a (its own class was visited)
+        _held[m]         whether memory m can occur: the present class was visited
         """
         C = problem.classes
         top = int(min(_MOST_COUNT, max(1, problem.imax.max(initial=1))))
@@ -133,45 +127,32 @@ class WalkSearch:
         while slots < C and base ** (slots + 1) <= STATES:
             slots += 1
         M = self._states = base**slots
-        apart = np.hypot(*(problem.centres[:, None] - problem.centres[None]).transpose(2, 0, 1))
-        near = np.argsort(apart - np.eye(C), axis=1, kind="stable")[:, :slots]  # its own class first
-        slot = np.full((C, C), -1)
+        apart = distances(problem.centres, problem.centres) - np.eye(C)  # its own class comes first
+        near = np.argsort(apart, axis=1, kind="stable")[:, :slots]
+        slot = np.full((C, C), -1)  # slot[a, c]: where memory at a counts visits of c, -1 where it does not
         np.put_along_axis(slot, near, np.arange(slots)[None], axis=1)
         power = base ** np.arange(slots)
         digits = np.arange(M)[:, None] // power % base  # (M, slots)
-        self._first = np.full(C, power[0])
-        self._held = np.tile(digits[:, 0] >= 1, (C, 1))
-        self._next = np.zeros((C, C, M), np.int64)
-        self._count = np.zeros((C, C, M), np.int64)
-        for a in range(C):
-            for c in range(C):
-                if slot[a, c] >= 0:
-                    self._count[a, c] = digits[:, slot[a, c]]
-                self._next[a, c] = np.minimum(self._count[a, c] + 1, top) * power[0]
-                for k, other in enumerate(near[a]):
-                    if other != c and slot[c, other] >= 0:
-                        self._next[a, c] += digits[:, k] * power[slot[c, other]]
+        self._held = digits[:, 0] >= 1
+        self._count = np.moveaxis(np.column_stack([digits, np.zeros(M, np.int64)])[:, slot], 0, 2)
+        classes = np.arange(C)[:, None]
+        carried = np.append(power, 0)[slot[classes, near[:, None]]]  # (C, C, slots): what a digit at a is worth at c
+        carried[near[:, None] == classes] = 0
+        self._next = np.minimum(self._count + 1, top) + carried @ digits.T
 
 
-def _memory_windows(problem: Problem) -> tuple[Ints, Bools]:
-    """For each round the window its visits are remembered in (-1: none), and whether it also ends the one before.
+def _memory_windows(problem: Problem) -> tuple[Bools, Ints]:
+    """For each round whether a window begins there, and the window whose visits it remembers on arrival (-1: none).
 
-    With rolling windows a tiling of them is remembered, the rest is left to prices.
+    A round that ends one window and begins the next remembers the one that ends. With rolling windows a tiling of
+    them is remembered; the rest is left to prices.
     """
-    spans = problem.spans
     window = np.full(problem.rounds, -1)
     shared = np.zeros(problem.rounds, bool)
     step = 1 if problem.windows == "paper" else problem.classes
-    for number in range(0, len(spans), step):
-        first, stop = spans[number]
+    for number in range(0, len(problem.spans), step):
+        first, stop = problem.spans[number]
         shared[first] = window[first] >= 0
         window[first:stop] = number
-    return window, shared
-
-
-def _closed_cells(problem: Problem) -> Bools:
-    """Visits that C5 forbids outright: a window around the round allows none; (C, T)."""
-    closed = np.zeros(problem.psi.shape, bool)
-    for w, (first, stop) in enumerate(problem.spans):
-        closed[problem.imax[:, w] == 0, first:stop] = True
-    return closed
+    begins = np.append(True, window[1:] != window[:-1])
+    return begins, np.where(begins & ~shared, -1, window - begins)

@@ -2,10 +2,10 @@
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
@@ -126,6 +126,30 @@ def names(constraints: Sequence[Constraint]) -> str:
     return ", ".join(dict.fromkeys(constraint.name for constraint in constraints))
 
 
+Planner = TypeVar("Planner", bound=Callable[..., Any])
+
+
+def supports(*kinds: Kind) -> Callable[[Planner], Planner]:
+    """Declare that a planner meets constraints that restrict these: "points", "legs", "plans".
+
+    The paper's constraints need no declaration. A planner without one supports no other constraint.
+    """
+    unknown = set(kinds) - set(get_args(Kind))
+    if unknown:
+        raise ValueError(f"supports: {sorted(unknown)[0]!r}; allowed: {', '.join(get_args(Kind))}")
+
+    def declare(planner: Planner) -> Planner:
+        planner.supports = frozenset(kinds)  # type: ignore[attr-defined]
+        return planner
+
+    return declare
+
+
+def one_line(error: Exception) -> str:
+    """Return an error of the user's own code as one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
 @contextlib.contextmanager
 def _one_line(constraint: Constraint, method: str) -> Iterator[None]:
     """Turn whatever goes wrong in a constraint's method into one line."""
@@ -134,8 +158,7 @@ def _one_line(constraint: Constraint, method: str) -> Iterator[None]:
     except SkyfedError:
         raise
     except Exception as error:  # whatever code of the user's own does
-        reason = " ".join(str(error).split())
-        raise BadInputError(f"constraint {constraint.name}: {method}: {type(error).__name__}: {reason}") from None
+        raise BadInputError(f"constraint {constraint.name}: {method}: {one_line(error)}") from None
 
 
 def _answers(given: Any, count: int) -> Bools:
@@ -175,5 +198,5 @@ def _validated(name: str, model: type[BaseModel], given: dict[str, Any]) -> Base
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        words = " ".join(first["msg"].removeprefix("Value error, ").replace("Input should be", "must be").split())
-        raise BadInputError(f"constraint {name}: {key + ': ' if key else ''}{words}") from None
+        reason = " ".join(first["msg"].removeprefix("Value error, ").replace("Input should be", "must be").split())
+        raise BadInputError(f"constraint {name}: {key + ': ' if key else ''}{reason}") from None

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from skyfed.errors import BadInputError
-from skyfed.flight.constraints.base import Constraint
+from skyfed.flight.constraints.base import Constraint, one_line
 
 _ALLOWED = 'allowed: "package.module:Name" or "path/to/file.py:Name"'
 
@@ -55,8 +55,8 @@ def resolve_uses(flight: Any, absolute: Callable[[str], str]) -> None:
         path, colon, name = use.rpartition(":") if isinstance(use, str) else ("", "", "")
         if not path.endswith(".py"):
             continue
-        found = f"{absolute(str(Path(path).expanduser()))}{colon}{name}"
-        flight["constraints"][k] = {**entry, "use": found} if isinstance(entry, dict) else found
+        use = f"{absolute(str(Path(path).expanduser()))}{colon}{name}"
+        flight["constraints"][k] = {**entry, "use": use} if isinstance(entry, dict) else use
 
 
 def load_constraints(specs: Sequence[ConstraintSpec]) -> tuple[Constraint, ...]:
@@ -69,20 +69,17 @@ def _load(spec: ConstraintSpec) -> Constraint:
     try:
         kind = getattr(_from_file(Path(where)) if where.endswith(".py") else importlib.import_module(where), name)
     except Exception as error:  # whatever a module of the user's own does when it is imported
-        reason = " ".join(str(error).split())
-        raise BadInputError(f"flight.constraints: {spec.use!r}: {type(error).__name__}: {reason}") from None
+        raise BadInputError(f"flight.constraints: {spec.use!r}: {one_line(error)}") from None
     if not (isinstance(kind, type) and issubclass(kind, Constraint)):
-        told = kind.__name__ if isinstance(kind, type) else f"a {type(kind).__name__}"
+        what = kind.__name__ if isinstance(kind, type) else f"a {type(kind).__name__}"
         raise BadInputError(
-            f"flight.constraints: {spec.use!r} is {told}; allowed: a subclass of skyfed.flight.Constraint"
+            f"flight.constraints: {spec.use!r} is {what}; allowed: a subclass of skyfed.flight.Constraint"
         )
     try:
         constraint = kind(**spec.settings)
-    except BadInputError as error:
-        raise BadInputError(f"flight.constraints: {spec.use!r}: {error}") from None
     except Exception as error:  # whatever its own __init__ does
-        reason = " ".join(str(error).split())
-        raise BadInputError(f"flight.constraints: {spec.use!r}: {type(error).__name__}: {reason}") from None
+        reason = str(error) if isinstance(error, BadInputError) else one_line(error)
+        raise BadInputError(f"flight.constraints: {spec.use!r}: {reason}") from None
     if not constraint.kinds:
         raise BadInputError(
             f"flight.constraints: {spec.use!r} restricts nothing; define allows_points, allows_legs or plan_violations"

@@ -4,123 +4,81 @@ Only the verifier uses them. Planners meet them by construction and share no cod
 """
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 
-from skyfed.flight.constraints.base import Constraint, Violation
+from skyfed.flight.constraints.base import Violation
 from skyfed.flight.problem import Problem
 from skyfed.types import Plan
 
 LENGTH_TOLERANCE = 1e-6  # m: rounding of float64 positions in a region of kilometres
 
 
-class OneClass(Constraint):
+def one_class(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """C1 and C4: the association holds one label per round, so the indicator is 0 or 1 and at most one class has it."""
-
-    name = "C1"
-
-    def plan_violations(self, problem: Problem, plan: Plan) -> list[Violation]:
-        """Return labels that are no class."""
-        if not np.issubdtype(plan.association.dtype, np.integer):
-            return [Violation("C1", 0, -1, 0.0, f"association is {plan.association.dtype}, not whole numbers")]
-        C = problem.psi.shape[0]
-        return [
-            Violation("C1", t, int(label), 0.0, f"class {label} does not exist; there are {C}")
-            for t, label in enumerate(plan.association)
-            if not -1 <= label < C
-        ]
+    if not np.issubdtype(plan.association.dtype, np.integer):
+        yield Violation("C1", 0, -1, 0.0, f"association is {plan.association.dtype}, not whole numbers")
+        return
+    C = problem.psi.shape[0]
+    for t, label in enumerate(plan.association):
+        if not -1 <= label < C:
+            yield Violation("C1", t, int(label), 0.0, f"class {label} does not exist; there are {C}")
 
 
-class OverItsDisc(Constraint):
+def over_its_disc(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """C2: over the disc of the associated class (the rim belongs to it)."""
-
-    name = "C2"
-
-    def plan_violations(self, problem: Problem, plan: Plan) -> list[Violation]:
-        """Return visits outside their disc."""
-        violations = []
-        for t, (x, y) in enumerate(plan.positions):
-            c = int(plan.association[t])
-            if c < 0:
-                continue
-            outside = math.hypot(x - problem.centres[c, 0], y - problem.centres[c, 1]) - problem.radii[c]
-            if outside > LENGTH_TOLERANCE:
-                words = f"associated with class {c} but {outside:.6g} m outside its disc"
-                violations.append(Violation("C2", t, c, outside, words))
-        return violations
+    for t, (x, y) in enumerate(plan.positions):
+        c = int(plan.association[t])
+        if c < 0:
+            continue
+        outside = math.hypot(x - problem.centres[c, 0], y - problem.centres[c, 1]) - problem.radii[c]
+        if outside > LENGTH_TOLERANCE:
+            yield Violation("C2", t, c, outside, f"associated with class {c} but {outside:.6g} m outside its disc")
 
 
-class OverNoOther(Constraint):
+def over_no_other(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """C3: over no disc but the associated class's (the rim belongs to the outside too)."""
-
-    name = "C3"
-
-    def plan_violations(self, problem: Problem, plan: Plan) -> list[Violation]:
-        """Return positions inside a disc that they are not associated with."""
-        violations = []
-        for t, (x, y) in enumerate(plan.positions):
-            for c, (cx, cy) in enumerate(problem.centres):
-                inside = problem.radii[c] - math.hypot(x - cx, y - cy)
-                if plan.association[t] != c and inside > LENGTH_TOLERANCE:
-                    words = f"{inside:.6g} m inside the disc of class {c}, not associated"
-                    violations.append(Violation("C3", t, c, inside, words))
-        return violations
+    for t, (x, y) in enumerate(plan.positions):
+        for c, (cx, cy) in enumerate(problem.centres):
+            inside = problem.radii[c] - math.hypot(x - cx, y - cy)
+            if plan.association[t] != c and inside > LENGTH_TOLERANCE:
+                yield Violation("C3", t, c, inside, f"{inside:.6g} m inside the disc of class {c}, not associated")
 
 
-class VisitsPerWindow(Constraint):
+def visits_per_window(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """C5: at most imax visits of a class in a window; the windows are counted here from their definition."""
-
-    name = "C5"
-
-    def plan_violations(self, problem: Problem, plan: Plan) -> list[Violation]:
-        """Return windows with too many visits of a class."""
-        C, T = problem.psi.shape
-        if problem.windows == "paper":
-            windows = [range(t1, min(t1 + C, T - 1) + 1) for t1 in range(T) if (t1 + 1) % C == 0]
-        else:
-            windows = [range(t1, min(t1 + C, T)) for t1 in range(max(1, T - C + 1))]
-        violations = []
-        for w, window in enumerate(windows):
-            for c in range(C):
-                visits = sum(int(plan.association[t]) == c for t in window)
-                most = int(problem.imax[c, w])
-                if visits > most:
-                    words = f"class {c} visited {visits} times in rounds {window[0]}-{window[-1]}, allowed {most}"
-                    violations.append(Violation("C5", window[0], c, visits - most, words))
-        return violations
+    C, T = problem.psi.shape
+    if problem.windows == "paper":
+        windows = [range(t1, min(t1 + C, T - 1) + 1) for t1 in range(T) if (t1 + 1) % C == 0]
+    else:
+        windows = [range(t1, min(t1 + C, T)) for t1 in range(max(1, T - C + 1))]
+    for w, window in enumerate(windows):
+        for c in range(C):
+            visits = sum(int(plan.association[t]) == c for t in window)
+            most = int(problem.imax[c, w])
+            if visits > most:
+                text = f"class {c} visited {visits} times in rounds {window[0]}-{window[-1]}, allowed {most}"
+                yield Violation("C5", window[0], c, visits - most, text)
 
 
-class LeastStep(Constraint):
+def least_step(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """C6: at least dmin metres from one round's position to the next one's."""
-
-    name = "C6"
-
-    def plan_violations(self, problem: Problem, plan: Plan) -> list[Violation]:
-        """Return steps that are too short."""
-        violations = []
-        for t, (here, there) in enumerate(pairwise(plan.positions)):
-            step = math.dist(here, there)
-            if step < problem.dmin - LENGTH_TOLERANCE:
-                words = f"moves {step:.6g} m to the next round, at least {problem.dmin:g} m is needed"
-                violations.append(Violation("C6", t, -1, problem.dmin - step, words))
-        return violations
+    for t, (here, there) in enumerate(pairwise(plan.positions)):
+        step = math.dist(here, there)
+        if step < problem.dmin - LENGTH_TOLERANCE:
+            text = f"moves {step:.6g} m to the next round, at least {problem.dmin:g} m is needed"
+            yield Violation("C6", t, -1, problem.dmin - step, text)
 
 
-class SpeedLimit(Constraint):
+def speed_limit(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """vmax: at most vmax metres from one round's position to the next one's; not in the paper."""
-
-    name = "vmax"
-
-    def plan_violations(self, problem: Problem, plan: Plan) -> list[Violation]:
-        """Return steps that are too long."""
-        violations = []
-        for t, (here, there) in enumerate(pairwise(plan.positions)):
-            step = math.dist(here, there)
-            if step > problem.vmax + LENGTH_TOLERANCE:
-                words = f"moves {step:.6g} m to the next round, at most {problem.vmax:g} m is allowed"
-                violations.append(Violation("vmax", t, -1, step - problem.vmax, words))
-        return violations
+    for t, (here, there) in enumerate(pairwise(plan.positions)):
+        step = math.dist(here, there)
+        if step > problem.vmax + LENGTH_TOLERANCE:
+            text = f"moves {step:.6g} m to the next round, at most {problem.vmax:g} m is allowed"
+            yield Violation("vmax", t, -1, step - problem.vmax, text)
 
 
-PAPER: tuple[Constraint, ...] = (OverItsDisc(), OverNoOther(), VisitsPerWindow(), LeastStep(), SpeedLimit())
+PAPER = (over_its_disc, over_no_other, visits_per_window, least_step, speed_limit)
