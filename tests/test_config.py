@@ -575,7 +575,7 @@ def test_a_recipe_of_version_0_1_is_refused_with_what_to_write_instead(text, by,
     [
         ("MINE = 3", "allowed: a class made from skyfed.algorithms.base.Algorithm"),
         ("class MINE:\n    pass", "allowed: a class made from skyfed.algorithms.base.Algorithm"),
-        ("OTHER = 3", "AttributeError"),
+        ("OTHER = 3", "no 'MINE' there"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("import no_such_module", "ModuleNotFoundError"),
         ("def", "SyntaxError"),

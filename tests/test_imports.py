@@ -137,7 +137,7 @@ def test_what_is_not_there(tmp_path):
     assert "no such file" in refusal(f"{tmp_path}/nowhere.py:value")
     (tmp_path / "folder.py").mkdir()
     assert "no such file" in refusal(f"{tmp_path}/folder.py:value")
-    assert "no attribute 'value'" in refusal(f"{write(tmp_path, 'empty.py', '')}:value")
+    assert "no 'value' there; it defines nothing" in refusal(f"{write(tmp_path, 'empty.py', '')}:value")
     assert "No module named" in refusal("skyfed.nowhere:value")
     write(tmp_path, "bytes.py", "").write_bytes(b"\0\xff")
     refusal(f"{tmp_path}/bytes.py:value")

@@ -128,7 +128,9 @@ def test_a_planner_of_ones_own_is_found_by_import_path_and_verified(
 
 @pytest.mark.parametrize("name", ["magic", "a:", ":b", "a:b:c", "a b:c", "../a:b", ""])
 def test_what_names_no_planner_is_refused(name: str) -> None:
-    with pytest.raises(BadInputError, match=r"^flight.method = .*allowed: exact, sca, .*, package.module:function"):
+    with pytest.raises(
+        BadInputError, match=r"^flight.method = .*allowed: exact, sca, .*, package.module:name or file.py:name"
+    ):
         load_config("smoke", [f'flight.method="{name}"'])
 
 
@@ -176,3 +178,11 @@ def test_a_missing_plan_is_not_called_damaged(tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_bytes(b"no archive")
     with pytest.raises(BadInputError, match="damaged, or not a plan"):
         load_fleet_plan(str(tmp_path / "bad.npz"))
+
+
+def test_a_planner_of_ones_own_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from skyfed.flight import plan\ndef solve(problem, options):\n    return plan(problem, 'hover', options)\n"
+    )
+    config = load_config("smoke", [f'flight.method="{tmp_path}/mine.py:solve"'])
+    assert planner.load_solver(config.flight.method).__name__ == "solve"

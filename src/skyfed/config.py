@@ -20,7 +20,6 @@ from skyfed.faults import FaultSettings
 from skyfed.field import FieldSettings
 from skyfed.files import from_home
 from skyfed.fleet_settings import FleetSettings
-from skyfed.flight.constraints.load import resolve_uses
 from skyfed.flight.problem import FlightSettings
 from skyfed.imports import absolute_path
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
@@ -258,7 +257,6 @@ def _resolve_files(tree: dict[str, Any], base: Path) -> None:
         field["file"] = absolute(files)
     elif isinstance(field, dict) and isinstance(files, list):
         field["file"] = [absolute(name) for name in files]
-    resolve_uses(tree.get("flight"), absolute)
     track = tree.get("track")
     if isinstance(track, dict) and isinstance(track.get("dir"), str) and track["dir"]:
         track["dir"] = absolute(str(from_home(track["dir"])))
@@ -270,13 +268,14 @@ def _resolve_files(tree: dict[str, Any], base: Path) -> None:
         inner = tree.get(table)
         if isinstance(inner, dict) and isinstance(inner.get(key), str):
             inner[key] = absolute_path(inner[key], base)
-    rows = tree.get("algorithms")
-    rows = rows if isinstance(rows, list) else []
-    for k, row in enumerate(rows):
-        if isinstance(row, str):
-            rows[k] = absolute_path(row, base)
-        elif isinstance(row, dict) and isinstance(row.get("use"), str):
-            row["use"] = absolute_path(row["use"], base)
+    flight = tree.get("flight")
+    lists: list[Any] = [tree.get("algorithms"), flight.get("constraints") if isinstance(flight, dict) else None]
+    for entries in filter(lambda given: isinstance(given, list), lists):
+        for k, entry in enumerate(entries):
+            if isinstance(entry, str):
+                entries[k] = absolute_path(entry, base)
+            elif isinstance(entry, dict) and isinstance(entry.get("use"), str):
+                entry["use"] = absolute_path(entry["use"], base)
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:

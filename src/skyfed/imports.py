@@ -12,6 +12,7 @@ from typing import Any
 from skyfed.errors import BadInputError
 from skyfed.files import from_home
 
+OWN = "package.module:name or file.py:name"  # how a user names what is their own
 _DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 
 
@@ -21,7 +22,7 @@ def check_path(name: str) -> str:
     dotted = re.fullmatch(_DOTTED, module) is not None
     file = module.endswith(".py") and "\0" not in module
     if not (dotted or file) or not re.fullmatch(r"[A-Za-z_]\w*", attribute):
-        raise ValueError("allowed: package.module:name or file.py:name")
+        raise ValueError(f"allowed: {OWN}")
     return name
 
 
@@ -39,20 +40,23 @@ def import_path(name: str, setting: str) -> Any:
     try:
         check_path(name)
         source = _from_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
-        return getattr(source, attribute)
     except (Exception, SystemExit) as error:  # whatever a module of the user's own does when it is imported
         reason = " ".join(str(error).split())
         raise BadInputError(f"{setting} = {name!r}: {type(error).__name__}: {reason}") from error
+    if not hasattr(source, attribute):
+        own = [key for key, value in vars(source).items() if getattr(value, "__module__", "") == source.__name__]
+        raise BadInputError(f"{setting} = {name!r}: no {attribute!r} there; it defines {', '.join(own) or 'nothing'}")
+    return getattr(source, attribute)
 
 
 def _from_file(path: Path) -> ModuleType:
-    """Import a file under a name of its own, once per process."""
+    """Import a file under a name of its own: once per process, and again when its content has changed."""
     path = from_home(str(path)).resolve()
-    name = f"skyfed_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-    if name in sys.modules:
-        return sys.modules[name]
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
+    name = f"skyfed_user_{path.stem}_{hashlib.sha256(bytes(path) + path.read_bytes()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path}: not a Python file")

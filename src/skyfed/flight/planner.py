@@ -12,6 +12,7 @@ from skyfed.flight.constraints.base import Constraint, Kind, names
 from skyfed.flight.discs import anchor
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.verify import verify
+from skyfed.imports import OWN, import_path
 from skyfed.types import Plan
 
 Solver = Callable[[Problem, Options], Plan]
@@ -93,16 +94,13 @@ def fell_back(note: str) -> bool:
 
 def load_solver(method: str) -> Solver:
     """Return the solver of a method, known or by import path; raises BadInputError for one that is not there."""
-    if method not in METHODS and ":" not in method:
-        raise BadInputError(f"flight.method = {method!r}; allowed: {', '.join(METHODS)}, package.module:function")
-    module, _, name = METHODS.get(method, method).partition(":")
-    try:
-        solver: Solver = getattr(import_module(module), name)
-    except Exception as error:  # whatever a module of the user's own does when it is imported
-        if method in METHODS:
-            raise
-        reason = " ".join(str(error).splitlines())
-        raise BadInputError(f"flight.method = {method!r}: {type(error).__name__}: {reason}") from None
+    if method in METHODS:
+        module, _, name = METHODS[method].partition(":")
+        known: Solver = getattr(import_module(module), name)
+        return known
+    if ":" not in method:
+        raise BadInputError(f"flight.method = {method!r}; allowed: {', '.join(METHODS)}, {OWN}")
+    solver: Solver = import_path(method, "flight.method")
     if not callable(solver):
         raise BadInputError(f"flight.method = {method!r} is a {type(solver).__name__}; allowed: a function")
     return solver

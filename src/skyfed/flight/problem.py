@@ -1,6 +1,5 @@
 """The flight problem of one vehicle: its data and its constraints C1-C6 (Eq. 4)."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
 from skyfed.errors import BadInputError
 from skyfed.flight.constraints.base import Constraint
 from skyfed.flight.constraints.load import ConstraintSpec
+from skyfed.imports import OWN, check_path
 from skyfed.types import IDLE, Bools, Floats, Ints
 
 Windows = Literal["paper", "rolling"]
@@ -41,9 +41,7 @@ class FlightSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    method: Method | str = Field(
-        "exact", description="the planner; package.module:function(problem, options) is one of one's own"
-    )
+    method: Method | str = Field("exact", description=f"the planner; your own: a function (problem, options), as {OWN}")
     dmin: FiniteFloat = Field(5.0, ge=0, description="least distance between two rounds' positions, m (C6)")
     imax: Count | list[Count] | list[list[Count]] | list[list[list[Count]]] = Field(
         2, description="most visits of a class in a window (C5); an array broadcasts to (vehicles, classes, windows)"
@@ -67,9 +65,10 @@ class FlightSettings(BaseModel):
     @field_validator("method")
     @classmethod
     def _known(cls, method: str) -> str:
-        if method not in get_args(Method) and not re.fullmatch(r"\w+(\.\w+)*:\w+", method):
-            raise ValueError(f"allowed: {', '.join(get_args(Method))}, package.module:function")
-        return method
+        try:
+            return method if method in get_args(Method) else check_path(method)
+        except ValueError:
+            raise ValueError(f"allowed: {', '.join(get_args(Method))}, {OWN}") from None
 
 
 @dataclass(frozen=True)
