@@ -15,7 +15,8 @@ from skyfed.errors import BadInputError, own_code
 from skyfed.faults import outgoing, spoil
 from skyfed.jobs import Job, Reply, Upload
 from skyfed.kit import Kit, NotFiniteError
-from skyfed.learning.engine import Engine, seeded
+from skyfed.learning.engine import Engine
+from skyfed.learning.local import seeded
 from skyfed.tasks import Task
 from skyfed.theory.measure import probe_vehicle
 from skyfed.types import Model, Update

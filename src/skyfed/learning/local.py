@@ -1,6 +1,7 @@
 """One vehicle's training in one round: the winning ticket, the masked steps, the accumulated gradient (Eqs. 8-10)."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,10 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from skyfed.errors import BadInputError
 from skyfed.learning.batches import Batch
 from skyfed.learning.channels import ChannelPruner, Kept
 from skyfed.learning.flat import Adjust, FlatModel
 from skyfed.learning.prune import Scope, magnitude_mask
+from skyfed.rng import stream
 from skyfed.types import Bools, Singles
 from skyfed.wire import accumulated
 
@@ -19,6 +22,21 @@ if TYPE_CHECKING:
     from skyfed.tasks.task import Loss
 
 _PIECE = 256  # entries summed in their own precision
+
+
+@contextmanager
+def seeded(seed: int, t: int, vehicle: int | None) -> Iterator[None]:
+    """Seed torch's random generator per round and vehicle; explain the error of too small mini-batches."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(stream(seed, "modules", t, vehicle).integers(2**63)))
+        try:
+            yield
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise BadInputError(
+                "train.batch_size: batch norm needs two samples or more in a mini-batch; or use model.norm = 'group'"
+            ) from None
 
 
 def descend(
