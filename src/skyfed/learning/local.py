@@ -65,8 +65,8 @@ def descend(
 class Ticket:
     """What a vehicle trains: some weights of the model, or a smaller model cut out of it.
 
-    mask       (n,) entries that stay              threshold  magnitude below which entries were pruned, else NaN
-    kept       how many of all p entries stay      channels   which channels stay, where whole channels are pruned
+    mask       (n,) entries that stay          threshold  magnitude below which entries were pruned; NaN for channels
+    kept       how many of all p entries stay  channels   the ones that stay, where whole channels are pruned
     """
 
     mask: Bools
@@ -77,7 +77,7 @@ class Ticket:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a vehicle's training gives, for the k entries of the n that can have a gradient that were trained.
+    """The result of a vehicle's training, for the k trained entries of the n that can have a gradient.
 
     values    (k,) their d             mask       (n,) which entries were trained, None when all were
     trained   (k,) weights at the end  threshold  magnitude below which entries were pruned; NaN for channels
@@ -101,7 +101,7 @@ class Trained:
 
     @property
     def finite(self) -> bool:
-        """Whether training stayed finite: the loss too, for steps back to finite weights are luck."""
+        """Whether weights, buffers and the loss are finite; an infinite loss may be followed by finite weights."""
         return bool(np.isfinite(self.loss) and np.isfinite(self.values).all() and np.isfinite(self.buffers).all())
 
     @property
@@ -109,9 +109,9 @@ class Trained:
         """(n,) d, zero where nothing was trained."""
         if self.mask is None:
             return self.values
-        found = np.zeros(len(self.mask), self.values.dtype)
-        found[self.mask] = self.values
-        return found
+        whole = np.zeros(len(self.mask), self.values.dtype)
+        whole[self.mask] = self.values
+        return whole
 
 
 def find_ticket(
@@ -132,10 +132,9 @@ def find_ticket(
         kept = pruner.choose(model.weights, delta)
         mask, total = pruner.mask(kept)
         return Ticket(mask, float("nan"), total, kept)
-    runs, dead = (None, None) if scope is None else (scope.runs, scope.dead)
-    mask, threshold, inside = magnitude_mask(model.live(), delta, runs, dead)
-    size = model.layout.size
-    return Ticket(mask, threshold, size + inside - (size if scope is None else scope.size))
+    assert scope is not None
+    mask, threshold, inside = magnitude_mask(model.live(), delta, scope.runs, scope.dead)
+    return Ticket(mask, threshold, model.layout.size - scope.size + inside)
 
 
 def train(
