@@ -49,12 +49,6 @@ class Batches:
         others._inputs, others._targets = tensor_of(samples.inputs), tensor_of(samples.targets)
         return others
 
-    def narrow(self) -> "Batches":
-        """Return the same with pictures channel by channel."""
-        narrow = copy.copy(self)
-        narrow._wide = False
-        return narrow
-
     def take(self, samples: Ints, training: bool = True) -> Batch:
         """Return these training samples as one mini-batch."""
         places = torch.from_numpy(samples)

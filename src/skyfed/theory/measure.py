@@ -155,7 +155,8 @@ def probe_vehicle(
     model.load(after.weights, after.buffers)
     there = sums(model, batches, parts.now, loss)
     later = losses(model, batches, parts.after, loss)
-    pairs = [batches.narrow().take(part) for part in parts.now[: theory.beta_batches]]
+    wide = (batches.take(part) for part in parts.now[: theory.beta_batches])
+    pairs = [(inputs.contiguous(), targets) for inputs, targets in wide]  # channel by channel
     rng = stream(seed, "theory curvature", t, vehicle)
     bent = curvature(engine.plain(now.weights), pairs, theory.beta_steps, rng, loss)
     far = float(np.linalg.norm(after.weights.astype(np.float64) - now.weights))
