@@ -6,7 +6,7 @@ the same share of its channels, those with the largest weights.
 """
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -24,6 +24,7 @@ from skyfed.types import Bools, Floats, Ints, Singles
 from skyfed.wire import Channels
 
 Groups = list[list[tuple[str, int]]]  # for each group its members: name of a parameter or buffer, axis of the channels
+Kept = Sequence[Bools]  # for each group the channels that stay
 _PLAIN = {
     nn.Linear, nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Tanh, nn.Identity, nn.Dropout, nn.Flatten,
     nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
@@ -126,18 +127,6 @@ def _chain_groups(module: nn.Module) -> Groups:
     return groups[:-1]  # the last layer's outputs are the classes
 
 
-@dataclass(frozen=True)
-class Kept:
-    """The channels that stay, for each group."""
-
-    groups: tuple[Bools, ...]
-
-    @property
-    def flags(self) -> Bools:
-        """All groups one after the other."""
-        return np.concatenate(self.groups)
-
-
 class ChannelPruner:
     """Chooses channels, cuts the small model out of the large one and puts it back."""
 
@@ -163,10 +152,10 @@ class ChannelPruner:
         for name, view in zip(self._model.layout.names, self._model.views(weights), strict=True):
             if view.dim() < 2 or name not in self._axes:
                 continue
-            by_tap = _taps_first(view)
+            taps = view.reshape(*view.shape[:2], -1).unbind(2)  # a matrix has one
             each = weights.new_zeros(view.shape[:2])
-            for tap in self._live.get(name, range(len(by_tap))):  # weights that never have a gradient do not count
-                each.addcmul_(by_tap[tap], by_tap[tap])
+            for tap in self._live.get(name, range(len(taps))):  # weights that never have a gradient do not count
+                each.addcmul_(taps[tap], taps[tap])
             for axis, number in self._axes[name].items():
                 scores[number] += each.sum(1 - axis).view(self._sizes[number], -1).sum(1)
         kept = []
@@ -174,7 +163,7 @@ class ChannelPruner:
             best = np.zeros(len(score), bool)
             best[np.argsort(-score.cpu().numpy(), kind="stable")[:count]] = True
             kept.append(best)
-        return Kept(tuple(kept))
+        return kept
 
     def mask(self, kept: Kept) -> tuple[Bools, int]:
         """Return (n,) which live entries stay, and how many of all p do."""
@@ -239,7 +228,7 @@ class ChannelPruner:
         """Return which channels stay, for every axis of a tensor that has channels."""
         shape = self._tensors[name].shape
         return {
-            axis: np.repeat(kept.groups[number], shape[axis] // self._sizes[number])
+            axis: np.repeat(kept[number], shape[axis] // self._sizes[number])
             for axis, number in sorted(self._axes.get(name, {}).items())
         }
 
@@ -313,13 +302,6 @@ class ChannelPruner:
             costs.append(float(work))
             groups.append([*self._axes.get(name, {}).values(), -1, -1][:2])
         return np.array(costs), np.array(groups).T
-
-
-def _taps_first(kernel: Tensor) -> Tensor:
-    """Return a kernel as (tap, out, in); a matrix has one tap."""
-    if kernel.dim() == 2:
-        return kernel.unsqueeze(0)
-    return kernel.permute(*range(2, kernel.dim()), 0, 1).flatten(0, kernel.dim() - 3)
 
 
 def _along(values: NDArray[Any], axis: int, shape: Shape) -> NDArray[Any]:

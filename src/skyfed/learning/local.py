@@ -163,7 +163,7 @@ def train(
         small = pruner.cut(ticket.channels, torch.from_numpy(start).to(model.device))
         error = descend(small, batches, rate, loss, adjust=adjust)
         pruner.put_back(ticket.channels, small)
-        end, flags = small.live(), ticket.channels.flags
+        end, flags = small.live(), np.concatenate(ticket.channels)
     else:
         within = torch.from_numpy(ticket.mask).to(model.device, model.weights.dtype)
         model.mask(within)

@@ -18,8 +18,6 @@ from skyfed.learning.shapes import Reach, Shape, dense_multiplications, multipli
 _WORTH = 0.6  # share of useful multiplications up to which taps are faster than the library
 _CHANNELS = 64  # from which on a product is large enough
 
-TAPS_FIRST = (2, 3, 0, 1)  # order of a kernel's axes in the flat vector: tap, then (out, in)
-
 
 @dataclass(frozen=True)
 class Product:
@@ -123,7 +121,8 @@ class _Taps(torch.autograd.Function):
 
 
 def _by_tap(kernel: Tensor) -> tuple[Tensor, ...]:
-    return kernel.detach().permute(TAPS_FIRST).flatten(0, 1).unbind(0)
+    """Return an (out, in) matrix for every tap."""
+    return kernel.detach().permute(2, 3, 0, 1).flatten(0, 1).unbind(0)
 
 
 def plan_taps(layer: nn.Conv2d, shape: Shape) -> TapPlan:

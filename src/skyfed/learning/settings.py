@@ -58,8 +58,8 @@ class TrainSettings(BaseModel, extra="forbid", frozen=True):
 
     def central_batches(self, vehicles: int) -> int:
         """Mini-batches of the central baseline per round: what the fleet takes, what one vehicle takes, or a number."""
-        one = self.kappa * self.batches_per_round
-        return {"fleet": vehicles * one, "vehicle": one}.get(str(self.genie_steps)) or int(self.genie_steps)
+        own = self.kappa * self.batches_per_round  # of one vehicle
+        return {"fleet": vehicles * own, "vehicle": own}.get(str(self.genie_steps)) or int(self.genie_steps)
 
 
 Ratio = Annotated[float, Field(ge=0, lt=1)]
