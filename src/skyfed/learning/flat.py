@@ -139,7 +139,7 @@ class FlatModel:
         trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
         if not trained:
             raise BadInputError("model.name: the module has no weights to train")
-        self._parameters = list(trained.values())
+        parameters = list(trained.values())
         if seen is None:
             seen = {} if inputs is None else conv_inputs(module, inputs)
         if like is None:
@@ -155,25 +155,25 @@ class FlatModel:
         self._taps = [layer for layer in module.modules() if isinstance(layer, TapConv2d)]
         tapped = {id(layer.weight) for layer in self._taps}
         buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
-        starts = np.cumsum([0, *(parameter.numel() for parameter in self._parameters)])
+        starts = np.cumsum([0, *(parameter.numel() for parameter in parameters)])
         matrices = {id(layer.weight) for layer in module.modules() if isinstance(layer, Conv | nn.Linear)}
+        by_tap = tapped | set(dead)
+        orders = [_order(parameter, by_tap, self.wide) for parameter in parameters]
         self.layout = Layout(
             tuple(trained),
-            tuple(tuple(parameter.shape) for parameter in self._parameters),
+            tuple(tuple(parameter.shape) for parameter in parameters),
             starts,
-            tuple(_order(p, tapped | set(dead), self.wide) for p in self._parameters) if like is None
-            else like.layout.orders,
-            tuple(id(parameter) in matrices for parameter in self._parameters),
+            tuple(orders) if like is None else like.layout.orders,
+            tuple(id(parameter) in matrices for parameter in parameters),
             sum(buffer.numel() for buffer in buffers),
-            _merged(_live_parts(self._parameters, starts, dead)) if dead else None,
-        )  # fmt: skip
-        pieces = zip(self._parameters, pairwise(starts.tolist()), strict=True)
+            _merged(_live_parts(parameters, starts, dead)) if dead else None,
+        )
+        pieces = zip(parameters, pairwise(starts.tolist()), strict=True)
         # the runs of the gradient that backward passes add to: all but the kernels of `TapConv2d`
         self._added = _merged(piece for parameter, piece in pieces if id(parameter) not in tapped)
         self.weights, self.gradient = (_zeros(self.layout.size, dtype, self.device) for _ in range(2))
-        for parameter, part, slope in zip(
-            self._parameters, self.views(self.weights), self.views(self.gradient), strict=True
-        ):
+        slopes = self.views(self.gradient)
+        for parameter, part, slope in zip(parameters, self.views(self.weights), slopes, strict=True):
             if like is None:
                 part.copy_(parameter.detach())
             parameter.data = part
