@@ -253,7 +253,7 @@ def test_counters_start_anew_with_every_slice():
 def shares(case: Case, kept: Kept) -> tuple[float, float]:
     """What part of the layers' weights, and of their multiplications, is left; counted layer by layer."""
     groups, flags = channel_groups(case.plain), {}
-    for one, group in zip(kept.groups, groups, strict=True):
+    for one, group in zip(kept, groups, strict=True):
         for name, axis in group:
             flags[name, axis] = one.mean()
     weights, work = np.zeros(2), np.zeros(2)
@@ -294,20 +294,20 @@ def test_at_full_width_the_budget_is_used_but_for_a_few_parts_in_a_hundred():
             found = shares(case, kept)[budget == "flops"]
             assert found <= 1 - delta + 1e-12
             below.append(1 - delta - found)
-            parts = np.array([one.mean() for one in kept.groups])  # every group keeps about the same share
+            parts = np.array([one.mean() for one in kept])  # every group keeps about the same share
             assert parts.max() - parts.min() <= 32 / 64 + 1e-9
-            assert all(int(one.sum()) % 16 == 0 for one in kept.groups)
+            assert all(int(one.sum()) % 16 == 0 for one in kept)
         assert np.mean(below) < most
 
 
 def test_more_is_dropped_where_more_is_asked_for():
     case = built(8, name="cnn", width=12)
-    left = [case.pruner.choose(case.weights, delta).flags for delta in (0.0, 0.2, 0.4, 0.6, 0.8, 0.95, 0.999)]
+    left = [np.concatenate(case.pruner.choose(case.weights, delta)) for delta in (0.0, 0.2, 0.4, 0.6, 0.8, 0.95, 0.999)]
     counts = [flags.sum() for flags in left]
     assert counts == sorted(counts, reverse=True)
     for one, other in pairwise(left):
         assert not (other & ~one).any()  # the same weights: whoever stays with less stays with more
-    assert [int(one.sum()) for one in case.pruner.choose(case.weights, 0.999).groups] == [1, 1]
+    assert [int(one.sum()) for one in case.pruner.choose(case.weights, 0.999)] == [1, 1]
 
 
 def test_the_budget_counts_every_entry():
@@ -334,7 +334,7 @@ def test_a_budget_of_multiplications_where_shapes_are_not_known():
         case = case_of(module, 8, "flops", probe=True)
     except BadInputError:  # to refuse it would do as well
         return
-    assert not case.pruner.choose(case.weights, 0.5).flags.all()
+    assert not np.concatenate(case.pruner.choose(case.weights, 0.5)).all()
 
 
 # the choice
@@ -356,9 +356,9 @@ def test_channels_with_the_largest_weights_in_and_out_stay():
         module[1].bias.copy_(torch.tensor([1e3, 0, 0, 0]))  # has no say
         module[3].weight.copy_(torch.tensor([[0, 0, 6.0, 0], [0, 0, -8.0, 0]]))
     pruner = ChannelPruner(model := FlatModel(module, inputs=(3, 2, 2)), "weights")
-    assert pruner.choose(model.weights, 0.45).flags.tolist() == [False, True, True, False]
-    assert pruner.choose(model.weights, 0.7).flags.tolist() == [False, False, True, False]
-    assert pruner.choose(model.weights, 0.2).flags.tolist() == [False, True, True, True]
+    assert np.concatenate(pruner.choose(model.weights, 0.45)).tolist() == [False, True, True, False]
+    assert np.concatenate(pruner.choose(model.weights, 0.7)).tolist() == [False, False, True, False]
+    assert np.concatenate(pruner.choose(model.weights, 0.2)).tolist() == [False, True, True, True]
 
 
 def test_a_channel_counts_with_all_its_taps_and_all_its_places_in_a_flat_layer():
@@ -370,8 +370,8 @@ def test_a_channel_counts_with_all_its_taps_and_all_its_places_in_a_flat_layer()
         module[4].weight[1, 9] = 3
         module[1].weight.copy_(torch.tensor([1.0, 50.0, 1.0]))  # has no say
     pruner = ChannelPruner(model := FlatModel(module, inputs=(3, 2, 2), wide=True), "weights")
-    assert pruner.choose(model.weights, 0.3).flags.tolist() == [True, False, True]
-    assert pruner.choose(model.weights, 0.7).flags.tolist() == [False, False, True]
+    assert np.concatenate(pruner.choose(model.weights, 0.3)).tolist() == [True, False, True]
+    assert np.concatenate(pruner.choose(model.weights, 0.7)).tolist() == [False, False, True]
 
 
 def test_all_layers_along_a_stream_have_a_say():
@@ -385,7 +385,7 @@ def test_all_layers_along_a_stream_have_a_say():
                 model.weights.fill_(0.01)
                 model.buffers.fill_(0.01)
                 tensor.select(axis, 2).fill_(1)
-            chosen = np.flatnonzero(pruner.choose(model.weights, 0.8).groups[number]).tolist()
+            chosen = np.flatnonzero(pruner.choose(model.weights, 0.8)[number]).tolist()
             order = [2, 0, 1, *range(3, 40)] if tensor.dim() > 1 else range(40)
             assert chosen == sorted(order[: len(chosen)])
 
@@ -396,16 +396,16 @@ def test_of_equal_channels_the_first_stay():
         module[1].weight.fill_(0.5)
         module[3].weight.fill_(-0.5)
     pruner = ChannelPruner(model := FlatModel(module, inputs=(3, 2, 2)), "weights")
-    assert pruner.choose(model.weights, 0.45).flags.tolist() == [True] * 3 + [False] * 3
+    assert np.concatenate(pruner.choose(model.weights, 0.45)).tolist() == [True] * 3 + [False] * 3
 
 
 def test_the_choice_goes_by_the_weights_handed_in_and_not_by_those_of_the_model():
     case = built(8, name="cnn", width=8)
     other = torch.randn(case.weights.shape, generator=torch.Generator().manual_seed(9), dtype=WIDE)
-    one = case.pruner.choose(other, 0.5).flags
-    assert not np.array_equal(one, case.pruner.choose(case.weights, 0.5).flags)
+    one = np.concatenate(case.pruner.choose(other, 0.5))
+    assert not np.array_equal(one, np.concatenate(case.pruner.choose(case.weights, 0.5)))
     case.model.load(case.model.layout.of_live(other.numpy()), case.buffers.numpy())
-    assert np.array_equal(case.pruner.choose(other, 0.5).flags, one)
+    assert np.array_equal(np.concatenate(case.pruner.choose(other, 0.5)), one)
 
 
 def test_the_dense_steps_decide():
@@ -414,8 +414,8 @@ def test_the_dense_steps_decide():
     moved = copy.deepcopy(case.plain)
     step(moved, case.batches(1, 1)[0], 5.0, None)
     flat_moved = torch.from_numpy(flat(moved.parameters())[case.model.layout.plain_places()])
-    expected = case.pruner.choose(flat_moved, 0.5).flags
-    assert not np.array_equal(expected, case.pruner.choose(case.weights, 0.5).flags)
+    expected = np.concatenate(case.pruner.choose(flat_moved, 0.5))
+    assert not np.array_equal(expected, np.concatenate(case.pruner.choose(case.weights, 0.5)))
     assert np.array_equal(case.train(0.5, 1, rate=5.0).channels, expected)
 
 
@@ -426,7 +426,7 @@ def test_weights_that_can_never_have_a_gradient_have_no_say():
         dead[one] = False
     others = case.weights.clone()
     others[dead] = torch.randn(int(dead.sum()), generator=torch.Generator().manual_seed(1), dtype=WIDE)
-    chosen = [case.pruner.choose(weights, 0.5).flags for weights in (case.weights, others)]
+    chosen = [np.concatenate(case.pruner.choose(weights, 0.5)) for weights in (case.weights, others)]
     assert np.array_equal(*chosen)
 
 
@@ -490,19 +490,19 @@ def test_the_groups_of_a_chain_by_hand():
 def test_the_mask_follows_from_the_list_of_channels(side, settings, delta):
     case = built(side, **settings)
     kept = case.pruner.choose(case.weights, delta)
-    assert case.pruner.channels.count == len(kept.flags)
-    flags = np.random.default_rng(0).random(len(kept.flags)) < 0.5
-    parts = np.split(flags, np.cumsum([len(one) for one in kept.groups])[:-1])
-    for one in (kept, Kept(tuple(parts))):
+    assert case.pruner.channels.count == len(np.concatenate(kept))
+    flags = np.random.default_rng(0).random(len(np.concatenate(kept))) < 0.5
+    parts = np.split(flags, np.cumsum([len(one) for one in kept])[:-1])
+    for one in (kept, parts):
         mask, total = case.pruner.mask(one)
-        assert np.array_equal(mask, case.pruner.channels.mask(one.flags))
+        assert np.array_equal(mask, case.pruner.channels.mask(np.concatenate(one)))
         assert total == entries_of(case.model, one)
 
 
 def entries_of(model: FlatModel, kept: Kept) -> int:
     """How many of all entries stay, dead ones included."""
     parts = {name: list(tensor.shape) for name, tensor in model.module.named_parameters()}
-    for group, flags in zip(channel_groups(model.module), kept.groups, strict=True):
+    for group, flags in zip(channel_groups(model.module), kept, strict=True):
         for name, axis in group:
             if name in parts:
                 parts[name][axis] = parts[name][axis] // len(flags) * int(flags.sum())
@@ -512,7 +512,7 @@ def entries_of(model: FlatModel, kept: Kept) -> int:
 def test_an_entry_stays_if_both_of_its_channels_do():
     module = nn.Sequential(nn.Flatten(), nn.Linear(12, 2), nn.Linear(2, 3), nn.Linear(3, 2))
     pruner = ChannelPruner(FlatModel(module, inputs=(3, 2, 2)), "weights")
-    kept = Kept((np.array([True, False]), np.array([False, True, True])))
+    kept = [np.array([True, False]), np.array([False, True, True])]
     mask, total = pruner.mask(kept)
     assert total == mask.sum()
     assert mask[:24].tolist() == [True] * 12 + [False] * 12
@@ -527,7 +527,7 @@ def test_more_channels_than_15_bits_can_count():
     module = nn.Sequential(nn.Flatten(), nn.Linear(12, 40_000), nn.ReLU(), nn.Linear(40_000, 2))
     pruner = ChannelPruner(model := FlatModel(module, inputs=(3, 2, 2)), "weights")
     kept = pruner.choose(model.weights, 0.5)
-    assert np.array_equal(pruner.mask(kept)[0], pruner.channels.mask(kept.flags))
+    assert np.array_equal(pruner.mask(kept)[0], pruner.channels.mask(np.concatenate(kept)))
 
 
 # what is refused

@@ -19,9 +19,8 @@ from skyfed.config import Config
 from skyfed.drivers.execute import world_of
 from skyfed.drivers.inline import InlineDriver
 from skyfed.jobs import Job
-from skyfed.learning.engine import seeded
 from skyfed.learning.flat import FlatModel, Layout
-from skyfed.learning.local import Trained
+from skyfed.learning.local import Trained, seeded
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings
 from skyfed.learning.shapes import conv_inputs, live_taps

@@ -116,7 +116,7 @@ def test_a_planner_of_ones_own_is_found_by_import_path_and_verified(
     assert "gave a NoneType" in plan(SMALL, "my_planners:lazy").note
     for name, reason in (
         ("nowhere:solve", "No module"),
-        ("my_planners:none", "no attribute"),
+        ("my_planners:none", "no .none. there"),
         ("my_planners:NUMBER", "int"),
     ):
         with pytest.raises(BadInputError, match=f"flight.method = '{name}'.*{reason}"):
@@ -128,9 +128,7 @@ def test_a_planner_of_ones_own_is_found_by_import_path_and_verified(
 
 @pytest.mark.parametrize("name", ["magic", "a:", ":b", "a:b:c", "a b:c", "../a:b", ""])
 def test_what_names_no_planner_is_refused(name: str) -> None:
-    with pytest.raises(
-        BadInputError, match=r"^flight.method = .*allowed: exact, sca, .*, package.module:name or file.py:name"
-    ):
+    with pytest.raises(BadInputError, match=r"^flight.method = .*allowed: exact, sca, .*package.module:name or"):
         load_config("smoke", [f'flight.method="{name}"'])
 
 

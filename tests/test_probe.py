@@ -14,13 +14,13 @@ from learning_cases import Memory, exchanged, onboard_of, pictures, run_row, sta
 from skyfed.cli import app
 from skyfed.jobs import Job
 from skyfed.learning.models import build_model
-from skyfed.learning.probe import Partition, curvature
 from skyfed.runs.tables import Table
 from skyfed.station import Station
 from skyfed.theory import bound
 from skyfed.theory.bound import FORMS, TERMS
 from skyfed.theory.diagnose import diagnose
 from skyfed.theory.estimate import Gathering, fit_dissimilarity, histogram_distance, rounds_of
+from skyfed.theory.measure import Partition, among, curvature
 from skyfed.types import Arrays, Probe
 
 KNOWN = pictures()
@@ -46,11 +46,11 @@ def test_a_partition_holds_every_sample_once():
 def test_new_samples_change_only_the_mini_batches_they_are_in():
     before, now, after = sets(new=1)
     parts = Partition(before, now, after, 16, 0, 0, 500)
-    assert len(parts.changed()) == 1
+    assert len(among(parts.before, parts.now, False)) == 1
     (new,) = set(now) - set(before)
     assert sum(new in part for part in parts.now) == 1
     same = Partition(before, before, before, 16, 0, 0, 500)
-    assert same.changed() == []
+    assert among(same.before, same.now, False) == []
 
 
 def test_fewer_mini_batches_are_some_of_all():

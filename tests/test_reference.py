@@ -377,7 +377,7 @@ def ticket_round(
     case, model, batches, samples = parts
     received = tuple((state or case.state).values())
     first = batches.draw(samples, 8, dense, stream(0, "dense"))
-    ticket = find_ticket(model, *received, first, 0.1, cross_entropy, 0.4, None)
+    ticket = find_ticket(model, *received, first, 0.1, cross_entropy, 0.4, scope_of(model.layout, False, case.weights))
     return train(model, *received, steps, 0.1, cross_entropy, ticket)
 
 

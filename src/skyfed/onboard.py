@@ -9,7 +9,7 @@ from skyfed.errors import own_code
 from skyfed.faults import outgoing, spoil
 from skyfed.jobs import Job, Reply, Upload
 from skyfed.kit import Kit, NotFiniteError
-from skyfed.learning.engine import seeded
+from skyfed.learning.local import seeded
 from skyfed.rows import Rows
 from skyfed.theory.measure import probe_vehicle
 from skyfed.types import Model, Update

@@ -22,11 +22,7 @@ class Batches:
     """Mini-batches straight from a task's arrays; bytes are normalised per channel."""
 
     def __init__(
-        self,
-        task: Task,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | None = None,
-        wide: bool = False,
+        self, task: Task, dtype: torch.dtype = torch.float32, device: torch.device | None = None, wide: bool = False
     ) -> None:
         """Take the channels' means and deviations from the training samples."""
         self._task, self._dtype, self._device = task, dtype, device
@@ -49,15 +45,9 @@ class Batches:
 
     def over(self, samples: Samples) -> "Batches":
         """Return mini-batches of other samples than the task's, prepared as those are."""
-        found = copy.copy(self)
-        found._inputs, found._targets = tensor_of(samples.inputs), tensor_of(samples.targets)
-        return found
-
-    def narrow(self) -> "Batches":
-        """Return the same with pictures channel by channel."""
-        found = copy.copy(self)
-        found._wide = False
-        return found
+        others = copy.copy(self)
+        others._inputs, others._targets = tensor_of(samples.inputs), tensor_of(samples.targets)
+        return others
 
     def take(self, samples: Ints, training: bool = True) -> Batch:
         """Return these training samples as one mini-batch."""
@@ -67,10 +57,9 @@ class Batches:
 
     def ready(self, inputs: Tensor, training: bool = False) -> Tensor:
         """Return inputs as the model takes them: bytes with zero mean and unit deviation per channel."""
-        if self._moments is None:
-            floats = inputs.to(self._device, self._dtype)
-        else:
-            floats = inputs.to(self._device, self._dtype).sub_(self._moments[0]).mul_(self._moments[1])
+        floats = inputs.to(self._device, self._dtype)
+        if self._moments is not None:
+            floats.sub_(self._moments[0]).mul_(self._moments[1])
         if self._task.transform is not None:
             floats = self._task.transform(floats, training)
         return floats.contiguous(memory_format=torch.channels_last if self._wide else torch.contiguous_format)
@@ -84,15 +73,14 @@ class Batches:
 
 def channel_moments(inputs: Bytes) -> tuple[Tensor, Tensor]:
     """Mean and one over the standard deviation of each channel, for bytes (N, C, ...); (1, C, 1, ...) each."""
-    counts = [_counts(inputs[:, c]) for c in range(inputs.shape[1])]
-    level = np.arange(256)
-    mean = [count @ level / count.sum() for count in counts]
-    spread = [
-        max(1e-6, float(count @ level**2 / count.sum() - m * m)) ** 0.5 for count, m in zip(counts, mean, strict=True)
-    ]
+    level, mean, spread = np.arange(256), [], []
+    for channel in range(inputs.shape[1]):
+        count = _counts(inputs[:, channel])
+        mean.append(count @ level / count.sum())
+        spread.append(max(1e-6, float(count @ level**2 / count.sum() - mean[-1] * mean[-1])) ** 0.5)
     shape = (1, inputs.shape[1], *(1,) * (inputs.ndim - 2))
-    wide = torch.float64
-    return torch.tensor(mean, dtype=wide).view(shape), 1 / torch.tensor(spread, dtype=wide).view(shape)
+    means, spreads = (torch.tensor(each, dtype=torch.float64).view(shape) for each in (mean, spread))
+    return means, 1 / spreads
 
 
 def _counts(levels: Bytes) -> Floats:

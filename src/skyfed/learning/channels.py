@@ -1,27 +1,30 @@
 """Structured pruning: drop whole channels, train a small dense model, put it back (prune.granularity = "channel").
 
-A group is a set of channels that must go together: the outputs of one layer, what normalises them, and the inputs of
-those who read them; along a residual stream all layers that add to it. Every group but the narrowest keeps the same
-share of its channels, those with the largest weights.
+A group is a set of channels that are pruned together: the outputs of one layer, what normalises them, and the inputs
+of the layers that read them; along a residual stream, all layers that add to it. Every group but the narrowest keeps
+the same share of its channels, those with the largest weights.
 """
 
 import copy
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from itertools import pairwise
+from math import prod
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from skyfed.errors import BadInputError
 from skyfed.learning.flat import FlatModel, Layout
 from skyfed.learning.models import BasicBlock, ResNet
-from skyfed.learning.shapes import Conv, multiplications
+from skyfed.learning.shapes import Conv, Shape, multiplications
 from skyfed.types import Bools, Floats, Ints, Singles
 from skyfed.wire import Channels
 
 Groups = list[list[tuple[str, int]]]  # for each group its members: name of a parameter or buffer, axis of the channels
+Kept = Sequence[Bools]  # for each group the channels that stay
 _PLAIN = {
     nn.Linear, nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Tanh, nn.Identity, nn.Dropout, nn.Flatten,
     nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
@@ -32,7 +35,7 @@ _STEP = 16  # groups of 64 channels or more keep a multiple of this many, which 
 
 
 def channel_groups(module: nn.Module) -> Groups:
-    """Return the groups of a model: known for those of skyfed, asked for by `channel_groups()` of a user's own."""
+    """Return the groups of a model: a user's own gives them by its `channel_groups()`."""
     own = getattr(module, "channel_groups", None)
     if callable(own):
         return _checked(own(), module)
@@ -40,8 +43,7 @@ def channel_groups(module: nn.Module) -> Groups:
         raise BadInputError("prune.granularity = 'channel' needs model.norm = 'batch': a group norm mixes channels")
     if isinstance(module, ResNet):
         return _resnet_groups(module)
-    layers = list(module.children())
-    if type(module) is nn.Sequential and all(_is_plain(layer) for layer in layers):
+    if type(module) is nn.Sequential and all(_is_plain(layer) for layer in module.children()):
         groups = _chain_groups(module)
         if groups:
             return _checked(groups, module)
@@ -61,49 +63,54 @@ def _is_plain(layer: nn.Module) -> bool:
     return type(layer) in _PLAIN
 
 
-def _made_by(layer: str, module: nn.Module) -> list[tuple[str, int]]:
-    """Return what belongs to the outputs of a layer."""
-    own = module.get_submodule(layer)
-    tensors = [*own.named_parameters(), *own.named_buffers()]
-    return [(f"{layer}.{name}", 0) for name, tensor in tensors if tensor.dim()]
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers by name."""
+    return dict([*module.named_parameters(), *module.named_buffers()])
+
+
+def _made_by(module: nn.Module, *layers: str) -> list[tuple[str, int]]:
+    """Return the tensors that have an entry or a row for each output of these layers."""
+    return [
+        (f"{layer}.{name}", 0)
+        for layer in layers
+        for name, tensor in _tensors(module.get_submodule(layer)).items()
+        if tensor.dim()
+    ]
 
 
 def _checked(groups: object, module: nn.Module) -> Groups:
-    """Return a user's groups if every member is there and all of a group have as many channels."""
-    tensors = dict([*module.named_parameters(), *module.named_buffers()])
+    """Return a user's groups if every member exists and all members of a group have as many channels."""
+    tensors = _tensors(module)
     try:
-        found = [[(str(name), int(axis)) for name, axis in group] for group in groups]  # type: ignore[attr-defined]
-        for group in found:
+        checked = [[(str(name), int(axis)) for name, axis in group] for group in groups]  # type: ignore[attr-defined]
+        for group in checked:
             sizes = [tensors[name].shape[axis] for name, axis in group]
             if not sizes or any(size % sizes[0] for size in sizes) or any(axis not in (0, 1) for _, axis in group):
                 raise ValueError(f"sizes {sizes}")
-        if not found:
+        if not checked:
             raise ValueError("no groups")
     except (TypeError, ValueError, KeyError, IndexError) as error:
         raise BadInputError(
             f"prune.granularity = 'channel': channel_groups() gives {type(error).__name__} {error}; "
             "allowed: lists of (name, axis), sizes equal in each"
         ) from None
-    return found
+    return checked
 
 
 def _resnet_groups(module: nn.Module) -> Groups:
-    stream = [*_made_by("0", module), *_made_by("1", module)]
+    stream = _made_by(module, "0", "1")
     groups, streams = [], [stream]
     for name, block in module.named_children():
-        if not isinstance(block, BasicBlock):
-            continue
-        inner = [*_made_by(f"{name}.conv1", module), *_made_by(f"{name}.norm1", module), (f"{name}.conv2.weight", 1)]
-        groups.append(inner)
-        stream.append((f"{name}.conv1.weight", 1))
-        out = [*_made_by(f"{name}.conv2", module), *_made_by(f"{name}.norm2", module)]
-        if isinstance(block.shortcut, nn.Sequential):
-            stream.append((f"{name}.shortcut.0.weight", 1))
-            stream = [*_made_by(f"{name}.shortcut.0", module), *_made_by(f"{name}.shortcut.1", module)]
-            streams.append(stream)
-        stream += out
-    last = [name for name, layer in module.named_children() if isinstance(layer, nn.Linear)][-1]
-    stream.append((f"{last}.weight", 1))
+        if isinstance(block, BasicBlock):
+            groups.append([*_made_by(module, f"{name}.conv1", f"{name}.norm1"), (f"{name}.conv2.weight", 1)])
+            stream.append((f"{name}.conv1.weight", 1))
+            if isinstance(block.shortcut, nn.Sequential):
+                stream.append((f"{name}.shortcut.0.weight", 1))
+                stream = _made_by(module, f"{name}.shortcut.0", f"{name}.shortcut.1")
+                streams.append(stream)
+            stream += _made_by(module, f"{name}.conv2", f"{name}.norm2")
+        elif isinstance(block, nn.Linear):
+            stream.append((f"{name}.weight", 1))
     return [*streams, *groups]
 
 
@@ -114,27 +121,10 @@ def _chain_groups(module: nn.Module) -> Groups:
         if isinstance(layer, Conv | nn.Linear):
             if groups:
                 groups[-1].append((f"{name}.weight", 1))
-            groups.append(_made_by(name, module))
-        elif groups and any(True for _ in layer.parameters()):
-            groups[-1] += _made_by(name, module)
+            groups.append(_made_by(module, name))
+        elif groups:
+            groups[-1] += _made_by(module, name)
     return groups[:-1]  # the last layer's outputs are the classes
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The channels that stay, for each group."""
-
-    groups: tuple[Bools, ...]
-
-    @property
-    def flags(self) -> Bools:
-        """All groups one after the other."""
-        return np.concatenate(self.groups)
-
-    @cached_property
-    def places(self) -> list[Ints]:
-        """Where the channels that stay are."""
-        return [np.flatnonzero(group) for group in self.groups]
 
 
 class ChannelPruner:
@@ -142,16 +132,15 @@ class ChannelPruner:
 
     def __init__(self, model: FlatModel, budget: str) -> None:
         """Prepare for a model; the budget counts "weights" or "flops"."""
-        self._model, self._seen, self._budget = model, model.seen, budget
-        self._groups = channel_groups(model.module)
-        self._tensors = dict([*model.module.named_parameters(), *model.module.named_buffers()])
-        self._sizes = [self._tensors[group[0][0]].shape[group[0][1]] for group in self._groups]
+        groups = channel_groups(model.module)
+        self._model, self._tensors = model, _tensors(model.module)
+        self._sizes = [self._tensors[group[0][0]].shape[group[0][1]] for group in groups]
         self._axes: dict[str, dict[int, int]] = {}  # tensor -> axis -> group
-        for number, group in enumerate(self._groups):
+        for number, group in enumerate(groups):
             for name, axis in group:
                 self._axes.setdefault(name, {})[axis] = number
         self._live = {name: np.flatnonzero(~dead.reshape(-1)).tolist() for name, dead in model.dead_taps.items()}
-        self._work = self._works()
+        self._work = self._works(budget)
         self._small = copy.deepcopy(model.module)
         self._counters = [(b, b.clone()) for b in self._small.buffers() if not b.is_floating_point()]
         self.channels = self._channels(model.layout)
@@ -163,10 +152,10 @@ class ChannelPruner:
         for name, view in zip(self._model.layout.names, self._model.views(weights), strict=True):
             if view.dim() < 2 or name not in self._axes:
                 continue
-            by_tap = _taps_first(view)
+            taps = view.reshape(*view.shape[:2], -1).unbind(2)  # a matrix has one
             each = weights.new_zeros(view.shape[:2])
-            for tap in self._live.get(name, range(len(by_tap))):  # weights that never have a gradient have no say
-                each.addcmul_(by_tap[tap], by_tap[tap])
+            for tap in self._live.get(name, range(len(taps))):  # weights that never have a gradient do not count
+                each.addcmul_(taps[tap], taps[tap])
             for axis, number in self._axes[name].items():
                 scores[number] += each.sum(1 - axis).view(self._sizes[number], -1).sum(1)
         kept = []
@@ -174,7 +163,7 @@ class ChannelPruner:
             best = np.zeros(len(score), bool)
             best[np.argsort(-score.cpu().numpy(), kind="stable")[:count]] = True
             kept.append(best)
-        return Kept(tuple(kept))
+        return kept
 
     def mask(self, kept: Kept) -> tuple[Bools, int]:
         """Return (n,) which live entries stay, and how many of all p do."""
@@ -182,46 +171,47 @@ class ChannelPruner:
         for name, shape, order in zip(layout.names, layout.shapes, layout.orders, strict=True):
             stays = np.ones((1,) * len(shape), bool)
             for axis, flags in self._flags(name, kept).items():
-                stays = stays & flags.reshape([-1 if k == axis else 1 for k in range(len(shape))])
-            total += int(np.count_nonzero(stays)) * (int(np.prod(shape)) // stays.size)
-            taps = self._live.get(name)
+                stays = stays & _along(flags, axis, shape)
+            total += int(np.count_nonzero(stays)) * (prod(shape) // stays.size)
             stored = np.broadcast_to(stays, shape).transpose(order)
-            if taps is not None:  # such kernels lie tap by tap
-                stored = np.broadcast_to(stored[(0,) * (len(shape) - 2)], (len(taps), *shape[:2]))
+            if name in self._live:  # such kernels are stored tap by tap
+                stored = np.broadcast_to(stored[(0,) * (len(shape) - 2)], (len(self._live[name]), *shape[:2]))
             parts.append(stored.reshape(-1))
         return np.concatenate(parts), total
 
     def entries(self, kept: Kept, live: Singles) -> Singles:
-        """Return of (n,) live entries those that stay: what the mask gives, taken rows and columns at a time."""
-        layout, found, done = self._model.layout, np.empty_like(live), 0
+        """Return those of (n,) live entries that stay: `live[mask]`, but taken rows and columns at a time."""
+        layout, parts = self._model.layout, []
         for name, shape, order, (start, stop) in zip(
             layout.names, layout.shapes, layout.orders, pairwise(layout.live_starts.tolist()), strict=True
         ):
             stored = [shape[axis] for axis in order]
-            if name in self._live:  # such kernels lie tap by tap
+            if name in self._live:  # such kernels are stored tap by tap
                 stored, order = [len(self._live[name]), *shape[:2]], (2, 0, 1)
             part = live[start:stop].reshape(stored)
             for axis, flags in self._flags(name, kept).items():
                 part = part.compress(flags, order.index(axis))
-            found[done : done + part.size] = part.reshape(-1)
-            done += part.size
-        return found[:done]
+            parts.append(part.reshape(-1))
+        return np.concatenate(parts)
 
     def cut(self, kept: Kept, entries: Tensor) -> FlatModel:
         """Return the small model with the weights of the live entries that stay, and the large one's buffers."""
         for counter, first in self._counters:
             counter.copy_(first)
-        for name, tensor in [*self._small.named_parameters(), *self._small.named_buffers()]:
+        for name, tensor in _tensors(self._small).items():
             if not tensor.dim():
                 continue
-            places = self._places(name, kept)
-            if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
-                shape = [len(places.get(axis, range(size))) for axis, size in enumerate(self._tensors[name].shape)]
+            large, flags = self._tensors[name].detach(), self._flags(name, kept)
+            if tensor.requires_grad:
+                shape = [int(flags[axis].sum()) if axis in flags else size for axis, size in enumerate(large.shape)]
                 tensor.data, tensor.grad = self._model.weights.new_zeros(1).expand(shape), None
-            elif isinstance(tensor, nn.Parameter):
-                tensor.data = _chosen(self._tensors[name].detach(), places)
+                continue
+            for axis, stays in flags.items():
+                large = large.index_select(axis, torch.from_numpy(np.flatnonzero(stays)).to(large.device))
+            if isinstance(tensor, nn.Parameter):
+                tensor.data = large
             else:
-                tensor.set_(_chosen(self._tensors[name], places).clone())  # type: ignore[call-overload]
+                tensor.set_(large.clone())  # type: ignore[call-overload]
         small = FlatModel(self._small, like=self._model)
         small.fill(entries)
         return small
@@ -230,37 +220,21 @@ class ChannelPruner:
         """Write the small model's buffers into the large one's; those of channels that were dropped stay."""
         for name, tensor in small.module.named_buffers():
             if tensor.dim():
-                self._tensors[name][self._index(name, kept)] = tensor
-
-    def _index(self, name: str, kept: Kept) -> tuple[Tensor | slice, ...]:
-        """Return the index of a tensor's kept part."""
-        places = self._places(name, kept)
-        index: list[Tensor | slice] = [places.get(axis, slice(None)) for axis in range(2)]
-        if len(places) == 2:
-            index[0] = places[0].unsqueeze(1)
-        return tuple(index[: max(1, len(self._tensors[name].shape[:2]))])
+                large, flags = self._tensors[name], self._flags(name, kept)
+                axes = [flags.get(axis, np.ones(size, bool)) for axis, size in enumerate(large.shape)]
+                large[tuple(torch.from_numpy(places) for places in np.ix_(*axes))] = tensor
 
     def _flags(self, name: str, kept: Kept) -> dict[int, Bools]:
-        """Return for every axis of a tensor that has channels which of them stay."""
+        """Return which channels stay, for every axis of a tensor that has channels."""
         shape = self._tensors[name].shape
         return {
-            axis: np.repeat(kept.groups[number], shape[axis] // self._sizes[number])
+            axis: np.repeat(kept[number], shape[axis] // self._sizes[number])
             for axis, number in sorted(self._axes.get(name, {}).items())
         }
 
-    def _places(self, name: str, kept: Kept) -> dict[int, Tensor]:
-        """Return for every axis of a tensor that has channels where those that stay are."""
-        shape, device = self._tensors[name].shape, self._model.device
-        found = {}
-        for axis, number in sorted(self._axes.get(name, {}).items()):
-            times = shape[axis] // self._sizes[number]
-            some = kept.places[number] if times == 1 else np.flatnonzero(np.repeat(kept.groups[number], times))
-            found[axis] = torch.from_numpy(some).to(device)
-        return found
-
     def _channels(self, layout: Layout) -> Channels:
         """Return for every live entry the channels it belongs to."""
-        offsets = np.concatenate([[0], np.cumsum(self._sizes)])
+        offsets = np.cumsum([0, *self._sizes])
         both = []
         for axis in (0, 1):
             parts = []
@@ -268,11 +242,11 @@ class ChannelPruner:
                 number = self._axes.get(name, {}).get(axis)
                 owner = np.full(shape, -1, np.int32)
                 if number is not None:
-                    each = np.repeat(np.arange(self._sizes[number]), shape[axis] // self._sizes[number])
-                    owner[:] = (offsets[number] + each).reshape([-1 if k == axis else 1 for k in range(len(shape))])
+                    each = np.repeat(np.arange(*offsets[number : number + 2]), shape[axis] // self._sizes[number])
+                    owner[:] = _along(each, axis, shape)
                 parts.append(owner.transpose(order).reshape(-1))
             both.append(layout.of_live(np.concatenate(parts)))
-        return Channels(int(offsets[-1]), both[0], both[1])
+        return Channels(int(offsets[-1]), *both)
 
     def _counts(self, budget: float) -> list[int]:
         """Return how many channels each group keeps: a share of all within the budget, then what still fits."""
@@ -288,15 +262,18 @@ class ChannelPruner:
         shares = [count / size for count, size in zip(counts, self._sizes, strict=True)]
         for number in np.argsort(shares, kind="stable").tolist():
             size, more = self._sizes[number], [*counts]
-            more[number] = min(size, counts[number] + (_STEP if size >= 4 * _STEP else 1))
+            more[number] = min(size, counts[number] + _step(size))
             if self._cost(more) <= most:
                 counts = more
         return counts
 
     def _shared(self, share: float) -> list[int]:
-        """Return the counts for a share of all channels; the narrowest groups, with little time to gain, keep more."""
-        least = min(self._sizes)
-        return [_count(share**_NARROW if size == least else share, size) for size in self._sizes]
+        """Return the counts for a share of all channels; the narrowest groups keep more, as they save little time."""
+        least, counts = min(self._sizes), []
+        for size in self._sizes:
+            part, step = share**_NARROW if size == least else share, _step(size)
+            counts.append(max(step, round(part * size / step) * step))
+        return counts
 
     def _cost(self, counts: list[int]) -> float:
         """Return weights or multiplications with so many channels of every group."""
@@ -304,43 +281,34 @@ class ChannelPruner:
         part = np.append(np.divide(counts, self._sizes), 1.0)[groups]
         return float(work @ (part[0] * part[1]))
 
-    def _works(self) -> tuple[Floats, Ints]:
+    def _works(self, budget: str) -> tuple[Floats, Ints]:
         """Return what each parameter costs in full, and the (2, n) groups it is proportional to (-1: none)."""
-        layers = dict(self._model.module.named_modules())
+        module, seen = self._model.module, self._model.seen
         costs: list[float] = []
         groups: list[list[int]] = []
-        for name, parameter in self._model.module.named_parameters():
-            work = float(parameter.numel())
-            if self._budget == "flops":
+        for name, parameter in module.named_parameters():
+            work = parameter.numel()
+            if budget == "flops":
                 owner, _, kind = name.rpartition(".")
-                layer = layers[owner]
+                layer = module.get_submodule(owner)
                 if kind != "weight" or not isinstance(layer, Conv | nn.Linear):
                     continue
                 if isinstance(layer, Conv):
-                    if not self._seen.get(owner):
+                    if not seen.get(owner):
                         raise BadInputError(
                             f"prune.budget = 'flops': what {owner or 'the model'} does is not known; allowed: 'weights'"
                         )
-                    work = float(sum(multiplications(layer, shape) for shape in self._seen[owner]))
-            costs.append(work)
+                    work = sum(multiplications(layer, shape) for shape in seen[owner])
+            costs.append(float(work))
             groups.append([*self._axes.get(name, {}).values(), -1, -1][:2])
         return np.array(costs), np.array(groups).T
 
 
-def _taps_first(kernel: Tensor) -> Tensor:
-    """Return a kernel as (tap, out, in); a matrix has one tap."""
-    if kernel.dim() == 2:
-        return kernel.unsqueeze(0)
-    return kernel.permute(*range(2, kernel.dim()), 0, 1).flatten(0, kernel.dim() - 3)
+def _along(values: NDArray[Any], axis: int, shape: Shape) -> NDArray[Any]:
+    """Return values along one axis of a tensor, so that they broadcast to its shape."""
+    return values.reshape([-1 if k == axis else 1 for k in range(len(shape))])
 
 
-def _chosen(tensor: Tensor, places: dict[int, Tensor]) -> Tensor:
-    for axis, where in places.items():
-        tensor = tensor.index_select(axis, where)
-    return tensor
-
-
-def _count(share: float, size: int) -> int:
-    """Return how many channels of a group stay for a share of all."""
-    step = _STEP if size >= 4 * _STEP else 1
-    return max(step, round(share * size / step) * step)
+def _step(size: int) -> int:
+    """Return what the number of channels kept of a group of this size is a multiple of."""
+    return _STEP if size >= 4 * _STEP else 1

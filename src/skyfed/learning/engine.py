@@ -1,7 +1,7 @@
-"""A process's model and data, which all rows and vehicles train with in turn; what it gives depends on neither."""
+"""A process's model and data, which all rows and vehicles use in turn; results depend on neither."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import ctypes
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -9,21 +9,21 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from skyfed.errors import BadInputError
 from skyfed.learning.batches import Batches
 from skyfed.learning.channels import ChannelPruner
 from skyfed.learning.evaluate import Scores, evaluate
 from skyfed.learning.flat import FlatModel, Layout, usable_device
 from skyfed.learning.infer import Forward, forward_of
-from skyfed.learning.memory import keep_memory
 from skyfed.learning.models import build_model, is_known
 from skyfed.learning.prune import Scope, scope_of
 from skyfed.learning.settings import ModelSettings, PruneSettings
 from skyfed.learning.shapes import all_multiplications
-from skyfed.rng import stream
 from skyfed.tasks import Task
 from skyfed.types import Model, Singles
 from skyfed.wire import Reference
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
+_KEPT_BYTES, _LARGE_BYTES = 1 << 28, 1 << 25
 
 
 class Engine:
@@ -35,7 +35,7 @@ class Engine:
         """Build the model with weights of `dtype`; bad settings show here."""
         torch.set_num_threads(1)
         threadpool_limits(1, "blas")  # sums must not depend on how many threads a machine has
-        keep_memory()
+        _keep_memory()
         self.task, self._settings, self._seed = task, settings, seed
         known = is_known(settings)
         module = build_model(settings, task.outputs, task.shape, seed)
@@ -110,22 +110,18 @@ class Engine:
         if self._twin is None:
             self._twin = build_model(self._settings, self.task.outputs, self.task.shape, self._seed)
             self._twin.to(self.model.device, self.model.weights.dtype)
-        whole = self.whole(weights)
-        plain = np.empty_like(whole)
-        plain[self.layout.plain_places()] = whole
-        flat = torch.from_numpy(plain).to(self.model.weights)
+        self.training().fill(torch.from_numpy(weights))
         with torch.no_grad():
-            own = [parameter for parameter in self._twin.parameters() if parameter.requires_grad]
-            for parameter, part in zip(own, torch.split(flat, [p.numel() for p in own]), strict=True):
-                parameter.copy_(part.view(parameter.shape))
+            for parameter, source in zip(self._twin.parameters(), self.model.module.parameters(), strict=True):
+                parameter.copy_(source)
         return self._twin
 
     def whole(self, weights: Singles) -> Singles:
-        """Return all (p,) weights of a model: those without a gradient are as they were at first."""
-        found = self._whole.copy()
+        """Return all (p,) weights of a model; those without a gradient have their initial values."""
+        whole = self._whole.copy()
         for run, part in self.layout.parts():
-            found[run] = weights[part]
-        return found
+            whole[run] = weights[part]
+        return whole
 
 
 def reference_of(layout: Layout, model: Model, only_kernels: bool) -> Reference:
@@ -135,18 +131,13 @@ def reference_of(layout: Layout, model: Model, only_kernels: bool) -> Reference:
     return Reference(weights, buffers, layout.live_starts, scope, layout.channels)
 
 
-@contextmanager
-def seeded(seed: int, t: int, vehicle: int | None) -> Iterator[None]:
-    """Seed torch's random generator per round and vehicle; say what too small mini-batches mean."""
-    state = torch.get_rng_state()
-    torch.default_generator.manual_seed(int(stream(seed, "modules", t, vehicle).integers(2**63)))
-    try:
-        yield
-    except ValueError as error:
-        if "more than 1 value per channel" not in str(error):
-            raise
-        raise BadInputError(
-            "train.batch_size: batch norm needs two samples or more in a mini-batch; or use model.norm = 'group'"
-        ) from None
-    finally:
-        torch.set_rng_state(state)
+def _keep_memory() -> None:
+    """Let this process keep the memory it frees; nothing changes where the C library is not glibc.
+
+    The library returns large blocks to the system and requests them again at every step, page by page. With a small
+    model that takes long compared with the training.
+    """
+    with suppress(AttributeError, OSError, TypeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
+        library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)

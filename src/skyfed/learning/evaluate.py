@@ -21,7 +21,7 @@ BATCH = 250  # samples at a time; fixed, so that the bits do not depend on who e
 class Scores:
     """Each test sample's outcome.
 
-    score    0..1; of a classifier 1 where the sample was recognised
+    score    0..1; 1 where a classifier recognised the sample
     loss     its loss
     metrics  further figures of the task, by name
     """
@@ -34,36 +34,29 @@ class Scores:
 def evaluate(forward: Forward, batches: Batches, task: Task, start: int, stop: int) -> Scores:
     """Score test samples start..stop by a model's forward function."""
     inputs, targets = tensor_of(task.test.inputs[start:stop]), tensor_of(task.test.targets[start:stop])
-    scores, losses = [], []
-    further: dict[str, list[Floats]] = {name: [] for name in task.metrics}
+    parts = []
     with torch.inference_mode():
         for first in range(0, len(targets), BATCH):
             goal = batches.goal(targets[first : first + BATCH]).cpu()
             output = forward(batches.ready(inputs[first : first + BATCH])).cpu()
-            scores.append(task.score(output, goal).double().numpy())
-            loss = task.loss(output, goal, reduction="none")
-            losses.append(loss.flatten(1).mean(1).numpy() if loss.dim() > 1 else loss.numpy())
-            for name, metric in task.metrics.items():
-                further[name].append(metric(output, goal).double().numpy())
-    return Scores(
-        np.concatenate(scores),
-        np.concatenate(losses).astype(np.float32),
-        {name: np.concatenate(parts) for name, parts in further.items()},
-    )
+            score, loss = task.score(output, goal), task.loss(output, goal, reduction="none")
+            each = loss.flatten(1).mean(1) if loss.dim() > 1 else loss
+            metrics = {name: metric(output, goal).double().numpy() for name, metric in task.metrics.items()}
+            parts.append(Scores(score.double().numpy(), each.float().numpy(), metrics))
+    return joined(parts)
 
 
 def chunks(total: int, size: int = 1000) -> list[tuple[int, int]]:
-    """Cut the test set into parts of a fixed size, so that scores do not depend on who computes them."""
+    """Cut the test set into parts of a fixed size, so that scores do not depend on the number of workers."""
     return [(start, min(start + size, total)) for start in range(0, total, size)]
 
 
 def joined(parts: list[Scores]) -> Scores:
     """Put the scores of all chunks together."""
-    names = parts[0].metrics if parts else {}
     return Scores(
         np.concatenate([part.score for part in parts]),
         np.concatenate([part.loss for part in parts]),
-        {name: np.concatenate([part.metrics[name] for part in parts]) for name in names},
+        {name: np.concatenate([part.metrics[name] for part in parts]) for name in parts[0].metrics},
     )
 
 
@@ -81,10 +74,10 @@ def try_task(task: Task) -> None:
     outputs = torch.linspace(-1, 1, len(goal) * task.outputs).view(len(goal), task.outputs)
     several = " (several labels must be float32)" if goal.dim() > 1 else ""
     with _refusing("loss", several):
-        _one_each(task.loss(outputs, goal, reduction="none"), len(goal))
+        _check_count(task.loss(outputs, goal, reduction="none"), len(goal))
     for what, function in (("score", task.score), *task.metrics.items()):
         with _refusing(what):
-            _one_each(function(outputs, goal), len(goal))
+            _check_count(function(outputs, goal), len(goal))
 
 
 @contextmanager
@@ -96,6 +89,6 @@ def _refusing(what: str, hint: str = "") -> Iterator[None]:
         raise BadInputError(f"data.name: {what} of the task: {type(error).__name__}: {reason}{hint}") from error
 
 
-def _one_each(found: Tensor, count: int) -> None:
-    if len(found) != count:
-        raise ValueError(f"gave shape {tuple(found.shape)} for {count} samples")
+def _check_count(values: Tensor, count: int) -> None:
+    if len(values) != count:
+        raise ValueError(f"gave shape {tuple(values.shape)} for {count} samples")

@@ -1,9 +1,10 @@
 """A model's weights, gradients and buffers as flat vectors that its tensors are views of."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -27,11 +28,11 @@ class Layout:
     """Where each parameter tensor lies in the flat vector; known to vehicles and server alike.
 
     names, shapes  of the parameter tensors in order      starts  (n+1,) first entry of each, then p
-    orders         in which order the axes of each lie in memory; kernels with dead taps lie tap by tap
+    orders         order of the axes of each in memory; kernels with dead taps are stored tap by tap
     matrices       which tensors are weights of convolutions and linear layers
     buffers        number of float buffer entries (running means and variances)
     live           runs of entries that can have a gradient; None where all p can
-    channels       which channels the live entries belong to, where whole channels are pruned
+    channels       channels that the live entries belong to, where whole channels are pruned
     """
 
     names: tuple[str, ...]
@@ -62,16 +63,14 @@ class Layout:
 
     @property
     def live_size(self) -> int:
-        """Number of entries that can have a gradient: what travels."""
-        return sum(run.stop - run.start for run in self.runs)
+        """Number of entries that can have a gradient; only these are sent."""
+        return int(self.live_starts[-1])
 
     @cached_property
     def live_starts(self) -> Ints:
         """First live entry of each parameter tensor, then their number."""
-        if self.live is None:
-            return self.starts
-        before = [np.clip(self.starts - run.start, 0, run.stop - run.start) for run in self.live]
-        return np.asarray(np.sum([np.zeros_like(self.starts), *before], axis=0))
+        before = [np.clip(self.starts - run.start, 0, run.stop - run.start) for run in self.runs]
+        return np.asarray(np.sum(before, axis=0))
 
     @cached_property
     def kernels(self) -> Bools:
@@ -105,9 +104,9 @@ def runs_of(flags: Bools) -> tuple[slice, ...]:
 class FlatModel:
     """A module whose parameters and float buffers are views of one vector each.
 
-    Given the shape of its inputs, convolutions on small maps skip what only meets padding, and `layout.live` says
-    which entries can have a gradient; only these are loaded and read. The others keep their initial values. With
-    `wide`, pictures and kernels lie channels last, which is faster.
+    Given the shape of its inputs, convolutions on small maps skip taps that only meet padding, and `layout.live` says
+    which entries can have a gradient. Only these are loaded and read; the others keep their initial values. With
+    `wide`, pictures and kernels are stored channels last, which is faster.
     """
 
     device: torch.device
@@ -128,55 +127,63 @@ class FlatModel:
         probe: bool = False,
         like: "FlatModel | None" = None,
     ) -> None:
-        """Take over a module; float32 unless told otherwise. `seen` saves looking for the shapes of convolutions.
+        """Take over a module. `seen` holds the input shapes of its convolutions, if they are known already.
 
-        With `probe` a module of unknown make is tried out before anything is concluded from these shapes. A module cut
-        out of another is `like` that: of its type, laid out as it is, and its weights are zero until filled in.
+        With `probe`, a module that is not built in is tried before these shapes are used. A module cut out of another
+        is `like` that one: same type, same layout, and its weights are zero until they are filled in.
         """
         if like is not None:
             dtype, device, wide, seen = like.weights.dtype, like.device, like.wide, like.seen
         self.device = device or torch.device("cpu")
         self.module = module if like is not None else module.to(self.device, dtype)
-        parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        if not parameters:
+        trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+        if not trained:
             raise BadInputError("model.name: the module has no weights to train")
-        buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
+        parameters = list(trained.values())
         if seen is None:
             seen = {} if inputs is None else conv_inputs(module, inputs)
-        dead = _dead_taps(module, seen) if like is None else _same_taps(module, like.dead_taps)
+        if like is None:
+            dead = _dead_taps(module, seen)
+        else:
+            dead = {id(module.get_parameter(name)): taps for name, taps in like.dead_taps.items()}
         if probe and seen and not _harmless(module, seen, dead, inputs or ()):
             seen, dead = {}, {}
         if self.device.type == "cpu":
             use_taps(module, seen)
-        self.seen = seen
-        self.wide = wide and self.device.type == "cpu"
-        taps = {id(layer.weight) for layer in module.modules() if isinstance(layer, TapConv2d)} | set(dead)
-        orders: Sequence[Order]
-        orders = (
-            [_order(parameter, taps, self.wide) for parameter in parameters] if like is None else like.layout.orders
+        self.seen, self.wide = seen, wide and self.device.type == "cpu"
+        self.dead_taps = {name: dead[id(p)] for name, p in module.named_parameters() if id(p) in dead}
+        self._taps = [layer for layer in module.modules() if isinstance(layer, TapConv2d)]
+        tapped = {id(layer.weight) for layer in self._taps}
+        buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
+        starts = np.cumsum([0, *(parameter.numel() for parameter in parameters)])
+        matrices = {id(layer.weight) for layer in module.modules() if isinstance(layer, Conv | nn.Linear)}
+        by_tap = tapped | set(dead)
+        orders = [_order(parameter, by_tap, self.wide) for parameter in parameters]
+        self.layout = Layout(
+            tuple(trained),
+            tuple(tuple(parameter.shape) for parameter in parameters),
+            starts,
+            tuple(orders) if like is None else like.layout.orders,
+            tuple(id(parameter) in matrices for parameter in parameters),
+            sum(buffer.numel() for buffer in buffers),
+            _merged(_live_parts(parameters, starts, dead)) if dead else None,
         )
-        size = sum(parameter.numel() for parameter in parameters)
-        self.weights, self.gradient = _zeros(size, dtype, self.device), _zeros(size, dtype, self.device)
-        self.buffers = torch.cat(
-            [torch.empty(0, dtype=dtype, device=self.device), *(buffer.reshape(-1) for buffer in buffers)]
-        )
-        for parameter, part, slope in zip(
-            parameters, _views(self.weights, parameters, orders), _views(self.gradient, parameters, orders), strict=True
-        ):
+        pieces = zip(parameters, pairwise(starts.tolist()), strict=True)
+        # the runs of the gradient that backward passes add to: all but the kernels of `TapConv2d`
+        self._added = _merged(piece for parameter, piece in pieces if id(parameter) not in tapped)
+        self.weights, self.gradient = (_zeros(self.layout.size, dtype, self.device) for _ in range(2))
+        slopes = self.views(self.gradient)
+        for parameter, part, slope in zip(parameters, self.views(self.weights), slopes, strict=True):
             if like is None:
                 part.copy_(parameter.detach())
             parameter.data = part
             parameter.grad = slope
-        for buffer, part in zip(
-            buffers, _views(self.buffers, buffers, [tuple(range(b.dim())) for b in buffers]), strict=True
-        ):
-            buffer.set_(part)  # type: ignore[call-overload]
-        self.layout = _layout(module, orders, dead, len(self.buffers))
-        self.dead_taps = {name: dead[id(p)] for name, p in module.named_parameters() if id(p) in dead}
+        empty = torch.empty(0, dtype=dtype, device=self.device)
+        self.buffers = torch.cat([empty, *(buffer.reshape(-1) for buffer in buffers)])
+        for buffer, part in zip(buffers, torch.split(self.buffers, [b.numel() for b in buffers]), strict=True):
+            buffer.set_(part.view(buffer.shape))  # type: ignore[call-overload]
         self.start: Singles = np.empty(0, np.float32)  # live entries as they were loaded
-        self._taps = [layer for layer in module.modules() if isinstance(layer, TapConv2d)]
-        self._added = _added_runs(module, self.layout)
-        # counters and the like do not travel: every round starts from what they were at first
+        # counters and other integers are not sent: every round starts from their initial values
         self._counters = [(buffer, buffer.clone()) for buffer in module.buffers() if not buffer.is_floating_point()]
 
     def load(self, live: Singles, buffers: Singles) -> None:
@@ -203,8 +210,12 @@ class FlatModel:
 
     def views(self, flat: Tensor) -> Iterator[Tensor]:
         """Yield a flat vector's parts in the shapes of the parameters."""
-        like = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-        return _views(flat, like, self.layout.orders)
+        layout = self.layout
+        for (start, stop), shape, order in zip(
+            pairwise(layout.starts.tolist()), layout.shapes, layout.orders, strict=True
+        ):
+            back = sorted(range(len(order)), key=order.__getitem__)
+            yield flat[start:stop].view([shape[axis] for axis in order]).permute(back)
 
     def clear_gradient(self) -> None:
         """Set the gradient to zero where backward passes add to it; elsewhere they will write."""
@@ -217,8 +228,7 @@ class FlatModel:
         """Return a copy of the (n,) gradient of live entries, after a backward pass."""
         for layer in self._taps:
             layer.settle()
-        whole = self.gradient.cpu().numpy()
-        return self.layout.of_live(whole) if self.layout.live else whole.copy()
+        return self._copied(self.gradient)
 
     def step(self, rate: float, mask: Tensor | None = None, adjust: Adjust | None = None) -> None:
         """Take one step down the gradient, adjusted if asked for; live entries whose (n,) mask is zero stay."""
@@ -238,7 +248,10 @@ class FlatModel:
 
     def live(self) -> Singles:
         """Return a copy of the (n,) live entries as an array."""
-        whole = self.weights.cpu().numpy()
+        return self._copied(self.weights)
+
+    def _copied(self, flat: Tensor) -> Singles:
+        whole = flat.cpu().numpy()
         return self.layout.of_live(whole) if self.layout.live else whole.copy()
 
     def moved(self) -> Singles:
@@ -247,48 +260,44 @@ class FlatModel:
 
 
 def _zeros(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return zeros; on the CPU what nobody writes to takes no memory and no time."""
+    """Return zeros; on the CPU, pages that are never written take no memory and no time."""
     if device.type != "cpu":
         return torch.zeros(size, dtype=dtype, device=device)
     return torch.from_numpy(np.zeros(size * torch.empty((), dtype=dtype).element_size(), np.uint8)).view(dtype)
 
 
 def usable_device(name: str) -> torch.device:
-    """Return a device that this machine has; raises BadInputError where it has not."""
+    """Return a device of this machine; raises BadInputError if it has none of this name."""
     device = torch.device(name)
-    found = device.type == "cpu"
-    if not found:
-        kind = getattr(torch, device.type, None)
-        found = kind is not None and kind.is_available() and (device.index or 0) < kind.device_count()
-    if not found:
-        raise BadInputError(f"device = {name!r}: not on this machine; allowed here: cpu")
+    if device.type != "cpu":
+        backend = getattr(torch, device.type, None)
+        if backend is None or not backend.is_available() or (device.index or 0) >= backend.device_count():
+            raise BadInputError(f"device = {name!r}: not on this machine; allowed here: cpu")
     return device
 
 
 def _harmless(module: nn.Module, seen: dict[str, list[Shape]], dead: dict[int, Bools], inputs: Shape) -> bool:
     """Try a module in training: no gradient at dead taps, and the same gradients with taps as without."""
-    state = torch.get_rng_state()
     example = next(module.parameters())
     plain, fast = copy.deepcopy(module), copy.deepcopy(module)
     try:
-        FlatModel(fast, example.dtype, example.device, seen=seen)
-        images = torch.randn(4, *inputs, dtype=example.dtype, device=example.device)
-        for model in (plain, fast):
-            torch.default_generator.manual_seed(0)  # some toss coins
-            model.train()(images).square().sum().backward()
+        with torch.random.fork_rng(devices=[]):
+            FlatModel(fast, example.dtype, example.device, seen=seen)
+            images = torch.randn(4, *inputs, dtype=example.dtype, device=example.device)
+            for model in (plain, fast):
+                torch.default_generator.manual_seed(0)  # some modules draw random numbers
+                model.train()(images).square().sum().backward()
         apart = whole = 0.0
-        for old, one, other in zip(module.parameters(), plain.parameters(), fast.parameters(), strict=True):
-            if one.grad is None or other.grad is None:
+        for old, right, quick in zip(module.parameters(), plain.parameters(), fast.parameters(), strict=True):
+            if right.grad is None or quick.grad is None:
                 continue
-            if id(old) in dead and one.grad[..., torch.from_numpy(dead[id(old)])].any():
+            if id(old) in dead and right.grad[..., torch.from_numpy(dead[id(old)])].any():
                 return False
-            apart += float((one.grad - other.grad).double().square().sum())
-            whole += float(one.grad.double().square().sum())
+            apart += float((right.grad - quick.grad).double().square().sum())
+            whole += float(right.grad.double().square().sum())
         return apart <= 1e-6 * whole
     except Exception:  # whatever a module of the user's own does with noise
         return False
-    finally:
-        torch.set_rng_state(state)
 
 
 def _dead_taps(module: nn.Module, seen: dict[str, list[Shape]]) -> dict[int, Bools]:
@@ -302,11 +311,6 @@ def _dead_taps(module: nn.Module, seen: dict[str, list[Shape]]) -> dict[int, Boo
     return {key: ~taps for key, taps in live.items() if not taps.all()}
 
 
-def _same_taps(module: nn.Module, dead: dict[str, Bools]) -> dict[int, Bools]:
-    """Return the dead taps of kernels that are known by name."""
-    return {id(module.get_parameter(name)): taps for name, taps in dead.items()}
-
-
 def _order(parameter: Tensor, taps: set[int], wide: bool) -> Order:
     axes = tuple(range(parameter.dim()))
     if id(parameter) in taps:
@@ -314,60 +318,21 @@ def _order(parameter: Tensor, taps: set[int], wide: bool) -> Order:
     return (0, 2, 3, 1) if wide and len(axes) == 4 else axes
 
 
-def _views(flat: Tensor, like: Sequence[Tensor], orders: Sequence[Order]) -> Iterator[Tensor]:
-    start = 0
-    for tensor, order in zip(like, orders, strict=True):
-        stored = tuple(tensor.shape[axis] for axis in order)
-        yield flat[start : start + tensor.numel()].view(stored).permute(_back(order))
-        start += tensor.numel()
+def _live_parts(parameters: Sequence[Tensor], starts: Ints, dead: dict[int, Bools]) -> Iterator[tuple[int, int]]:
+    """Yield start and stop of every live tap, and of every parameter without dead taps."""
+    for start, parameter in zip(starts[:-1].tolist(), parameters, strict=True):
+        taps = dead.get(id(parameter), np.zeros(1, bool)).reshape(-1)
+        size = parameter.numel() // len(taps)
+        for tap in np.flatnonzero(~taps).tolist():
+            yield start + tap * size, start + (tap + 1) * size
 
 
-@lru_cache(64)
-def _back(order: Order) -> Order:
-    return tuple(sorted(range(len(order)), key=order.__getitem__))
-
-
-def _layout(module: nn.Module, orders: Sequence[Order], dead: dict[int, Bools], buffers: int) -> Layout:
-    owners = {id(layer.weight) for layer in module.modules() if isinstance(layer, Conv | nn.Linear)}
-    trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
-    sizes = [parameter.numel() for _, parameter in trained]
-    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    live = None
-    if dead:
-        runs: list[slice] = []
-        for start, (_, parameter) in zip(starts[:-1].tolist(), trained, strict=True):
-            taps = dead.get(id(parameter), np.zeros(1, bool)).reshape(-1)
-            size = parameter.numel() // len(taps)
-            for tap in np.flatnonzero(~taps).tolist():
-                _extend(runs, start + tap * size, start + (tap + 1) * size)
-        live = tuple(runs)
-    return Layout(
-        tuple(name for name, _ in trained),
-        tuple(tuple(parameter.shape) for _, parameter in trained),
-        starts,
-        tuple(orders),
-        tuple(id(parameter) in owners for _, parameter in trained),
-        buffers,
-        live,
-    )
-
-
-def _added_runs(module: nn.Module, layout: Layout) -> list[slice]:
-    """Return the runs of the gradient that backward passes add to: all but the kernels of `TapConv2d`."""
-    written = {
-        f"{name}.weight" if name else "weight" for name, layer in module.named_modules() if isinstance(layer, TapConv2d)
-    }
+def _merged(parts: Iterable[tuple[int, int]]) -> tuple[slice, ...]:
+    """Return ascending parts (start, stop) as runs; neighbours become one."""
     runs: list[slice] = []
-    for name, start, stop in zip(layout.names, layout.starts[:-1].tolist(), layout.starts[1:].tolist(), strict=True):
-        if name in written:
-            continue
-        _extend(runs, start, stop)
-    return runs
-
-
-def _extend(runs: list[slice], start: int, stop: int) -> None:
-    """Add a run to ascending ones; neighbours become one."""
-    if runs and runs[-1].stop == start:
-        runs[-1] = slice(runs[-1].start, stop)
-    else:
-        runs.append(slice(start, stop))
+    for start, stop in parts:
+        if runs and runs[-1].stop == start:
+            runs[-1] = slice(runs[-1].start, stop)
+        else:
+            runs.append(slice(start, stop))
+    return tuple(runs)

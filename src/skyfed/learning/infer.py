@@ -33,9 +33,9 @@ Forward = Callable[[Tensor], Tensor]
 def forward_of(model: FlatModel) -> Forward:
     """Return a function from normalised pictures to outputs, for the weights the model has now."""
     model.module.eval()
-    plain = model.device.type == "cpu" and model.weights.dtype == torch.float32
-    if plain and model.wide and isinstance(model.module, ResNet) and isinstance(model.module[1], nn.BatchNorm2d):
-        return _Folded(model.module, model.seen) if operators_work() else model.module
+    plain = model.wide and model.device.type == "cpu" and model.weights.dtype == torch.float32
+    if plain and isinstance(model.module, ResNet) and isinstance(model.module[1], nn.BatchNorm2d) and operators_work():
+        return _Folded(model.module, model.seen)
     return model.module
 
 
@@ -46,7 +46,7 @@ def operators_work() -> bool:
     kernel, bias = torch.linspace(-1, 2, 4 * 4).view(4, 4, 1, 1), torch.linspace(-1, 1, 4)
     how, rows = ([0, 0], [1, 1], [1, 1], 1), x[:, :, 0, 0].contiguous()
     try:
-        found = [
+        given = [
             _convolve(x, kernel, bias, how, True, None),
             _convolve(x, kernel, bias, how, False, None),
             _convolve(x, kernel, bias, how, True, x),
@@ -56,24 +56,24 @@ def operators_work() -> bool:
         return False
     y, product = functional.conv2d(x, kernel, bias), functional.linear(rows, kernel[:, :, 0, 0], bias)
     expected = [y.relu(), y, (y + x).relu(), product.relu()]
-    return all(a.shape == b.shape and torch.allclose(a, b, atol=1e-5) for a, b in zip(found, expected, strict=True))
+    return all(a.shape == b.shape and torch.allclose(a, b, atol=1e-5) for a, b in zip(given, expected, strict=True))
 
 
 def _convolve(x: Tensor, weight: Tensor, bias: Tensor, how: tuple[Any, ...], relu: bool, add: Tensor | None) -> Tensor:
     """Convolve, then add, then cut off below 0, in one call; `how` is padding, stride, dilation and groups."""
     operator, last = torch.ops.mkldnn._convolution_pointwise, "relu" if relu else "none"
-    found: Tensor
+    y: Tensor
     if add is None:
-        found = operator(x, weight, bias, *how, last, [], "")
+        y = operator(x, weight, bias, *how, last, [], "")
     else:
-        found = operator.binary(x, add, weight, bias, *how, "add", 1.0, last, [], "")
-    return found
+        y = operator.binary(x, add, weight, bias, *how, "add", 1.0, last, [], "")
+    return y
 
 
 def _multiply(rows: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
     """Multiply rows with a matrix, then cut off below 0, in one call."""
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "relu" if relu else "none", [], "")
-    return found
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "relu" if relu else "none", [], "")
+    return y
 
 
 class _Folded:
@@ -104,8 +104,8 @@ class _Folded:
         for first, second, shortcut in self._blocks:
             beside = x if shortcut is None else shortcut(x, relu=False)
             x = second(first(x, relu=True), relu=True, add=beside)
-        found: Tensor = self._classify(_rows(x).view(count, self._last, -1).mean(dim=1))
-        return found
+        outputs: Tensor = self._classify(_rows(x).view(count, self._last, -1).mean(dim=1))
+        return outputs
 
     def _begin(self, x: Tensor) -> Tensor:
         x = self._stem(x, relu=True)
@@ -127,9 +127,8 @@ def _step(conv: nn.Module, norm: nn.Module, shape: tuple[int, ...], scratch: Scr
     return _Matrix(conv, norm, shape) if max(shape) <= _SMALL else _Kernel(conv, norm)
 
 
-def _folded(conv: nn.Module, norm: nn.Module) -> tuple[Tensor, Tensor]:
+def _folded(conv: nn.Conv2d, norm: nn.Module) -> tuple[Tensor, Tensor]:
     """Return kernel and bias of a convolution with its batch norm in them."""
-    assert isinstance(conv, nn.Conv2d)
     assert isinstance(norm, nn.BatchNorm2d)
     assert norm.running_mean is not None
     assert norm.running_var is not None
@@ -154,17 +153,16 @@ class _Kernel:
 class _Matrix:
     """A convolution on a map of few pixels as one product; pictures are rows of pixels, channels last in each."""
 
-    def __init__(self, conv: nn.Module, norm: nn.Module, shape: tuple[int, ...]) -> None:
-        assert isinstance(conv, nn.Conv2d)
+    def __init__(self, conv: nn.Conv2d, norm: nn.Module, shape: tuple[int, ...]) -> None:
         weight, bias = _folded(conv, norm)
         plan = plan_taps(conv, shape)
         taps = weight.permute(2, 3, 1, 0).flatten(0, 1)  # tap, in, out
-        ins = max(one.into + one.count for one in plan.products)  # strides may never reach the last pixels
+        ins = max(product.into + product.count for product in plan.products)  # strides may never reach the last pixels
         outs = plan.out[0] * plan.out[1]
         matrix = weight.new_zeros(ins, taps.shape[1], outs, taps.shape[2])
-        for one in plan.products:
-            for k in range(one.count):
-                matrix[one.into + k, :, one.out_of + k] = taps[one.tap]
+        for product in plan.products:
+            for k in range(product.count):
+                matrix[product.into + k, :, product.out_of + k] = taps[product.tap]
         self._matrix = matrix.view(ins * taps.shape[1], -1)
         self._bias = bias.repeat(outs)
 
@@ -193,20 +191,20 @@ class _Gathered:
         taps = weight.permute(2, 3, 0, 1).flatten(0, 1)  # tap, out, in
         plan = plan_taps(conv, shape)
         sees: list[list[tuple[int, int]]] = [[] for _ in range(plan.out[0] * plan.out[1])]
-        for one in plan.products:
-            for k in range(one.count):
-                sees[one.out_of + k].append((one.into + k, one.tap))
+        for product in plan.products:
+            for k in range(product.count):
+                sees[product.out_of + k].append((product.into + k, product.tap))
         self._count = shape[0] * shape[1]
         self._sees = [[pixel for pixel, _ in pairs] for pairs in sees]
         self._weights = [torch.cat([taps[tap] for _, tap in pairs], dim=1) for pairs in sees]
 
     def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
         x, last = _pixels(x, self._count), relu and add is None
-        found = [
+        outputs = [
             _multiply(torch.cat([x[pixel] for pixel in pixels], dim=1), weight, self._bias, last)
             for pixels, weight in zip(self._sees, self._weights, strict=True)
         ]
-        return _ended(torch.stack(found), relu and add is not None, add)
+        return _ended(torch.stack(outputs), relu and add is not None, add)
 
 
 class _Pixels:

@@ -1,6 +1,7 @@
 """One vehicle's training in one round: the winning ticket, the masked steps, the accumulated gradient (Eqs. 8-10)."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,10 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from skyfed.errors import BadInputError
 from skyfed.learning.batches import Batch
 from skyfed.learning.channels import ChannelPruner, Kept
 from skyfed.learning.flat import Adjust, FlatModel
 from skyfed.learning.prune import Scope, magnitude_mask
+from skyfed.rng import stream
 from skyfed.types import Bools, Singles
 from skyfed.wire import accumulated
 
@@ -19,6 +22,21 @@ if TYPE_CHECKING:
     from skyfed.tasks.task import Loss
 
 _PIECE = 256  # entries summed in their own precision
+
+
+@contextmanager
+def seeded(seed: int, t: int, vehicle: int | None) -> Iterator[None]:
+    """Seed torch's random generator per round and vehicle; explain the error of too small mini-batches."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(stream(seed, "modules", t, vehicle).integers(2**63)))
+        try:
+            yield
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise BadInputError(
+                "train.batch_size: batch norm needs two samples or more in a mini-batch; or use model.norm = 'group'"
+            ) from None
 
 
 def descend(
@@ -47,8 +65,8 @@ def descend(
 class Ticket:
     """What a vehicle trains: some weights of the model, or a smaller model cut out of it.
 
-    mask       (n,) entries that stay              threshold  magnitude below which entries were pruned, else NaN
-    kept       how many of all p entries stay      channels   which channels stay, where whole channels are pruned
+    mask       (n,) entries that stay          threshold  magnitude below which entries were pruned; NaN for channels
+    kept       how many of all p entries stay  channels   the ones that stay, where whole channels are pruned
     """
 
     mask: Bools
@@ -59,7 +77,7 @@ class Ticket:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a vehicle's training gives, for the k entries of the n that can have a gradient that were trained.
+    """The result of a vehicle's training, for the k trained entries of the n that can have a gradient.
 
     values    (k,) their d             mask       (n,) which entries were trained, None when all were
     trained   (k,) weights at the end  threshold  magnitude below which entries were pruned; NaN for channels
@@ -83,7 +101,7 @@ class Trained:
 
     @property
     def finite(self) -> bool:
-        """Whether training stayed finite: the loss too, for steps back to finite weights are luck."""
+        """Whether weights, buffers and the loss are finite; an infinite loss may be followed by finite weights."""
         return bool(np.isfinite(self.loss) and np.isfinite(self.values).all() and np.isfinite(self.buffers).all())
 
     @property
@@ -91,9 +109,9 @@ class Trained:
         """(n,) d, zero where nothing was trained."""
         if self.mask is None:
             return self.values
-        found = np.zeros(len(self.mask), self.values.dtype)
-        found[self.mask] = self.values
-        return found
+        whole = np.zeros(len(self.mask), self.values.dtype)
+        whole[self.mask] = self.values
+        return whole
 
 
 def find_ticket(
@@ -114,10 +132,9 @@ def find_ticket(
         kept = pruner.choose(model.weights, delta)
         mask, total = pruner.mask(kept)
         return Ticket(mask, float("nan"), total, kept)
-    runs, dead = (None, None) if scope is None else (scope.runs, scope.dead)
-    mask, threshold, inside = magnitude_mask(model.live(), delta, runs, dead)
-    size = model.layout.size
-    return Ticket(mask, threshold, size + inside - (size if scope is None else scope.size))
+    assert scope is not None
+    mask, threshold, inside = magnitude_mask(model.live(), delta, scope.runs, scope.dead)
+    return Ticket(mask, threshold, model.layout.size - scope.size + inside)
 
 
 def train(
@@ -146,7 +163,7 @@ def train(
         small = pruner.cut(ticket.channels, torch.from_numpy(start).to(model.device))
         error = descend(small, batches, rate, loss, adjust=adjust)
         pruner.put_back(ticket.channels, small)
-        end, flags = small.live(), ticket.channels.flags
+        end, flags = small.live(), np.concatenate(ticket.channels)
     else:
         within = torch.from_numpy(ticket.mask).to(model.device, model.weights.dtype)
         model.mask(within)

@@ -1,6 +1,9 @@
 """The models: ResNet18 in two stems, a small CNN, an MLP, or your own nn.Module by import path."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from math import prod
 
 import torch
@@ -16,58 +19,48 @@ from skyfed.rng import stream
 
 def build_model(settings: ModelSettings, outputs: int, inputs: Shape, seed: int) -> nn.Module:
     """Build the model for inputs of this shape, with weights that follow from the seed alone."""
-    builders = {"resnet18": _resnet18, "cnn": _cnn, "mlp": _mlp}
-    state = torch.get_rng_state()
-    try:
-        # modules draw their initial weights from torch's generator; it is put back as it was
+    with torch.random.fork_rng(devices=[]):  # modules draw their initial weights from torch's generator
         torch.default_generator.manual_seed(int(stream(seed, "initial weights").integers(2**63)))
-        if settings.name in builders:
-            return builders[settings.name](settings, outputs, inputs)
+        if is_known(settings):
+            return _BUILDERS[settings.name](settings, outputs, inputs)
         return _own(settings.name, outputs, inputs)
-    finally:
-        torch.set_rng_state(state)
 
 
 def is_known(settings: ModelSettings) -> bool:
-    """Tell whether a model is one of these: it takes pictures channels last and holds no surprises."""
-    return settings.name in ("resnet18", "cnn", "mlp")
+    """Tell whether a model is built in; built-in models take pictures channels last and need no trial."""
+    return settings.name in _BUILDERS
 
 
 def _own(name: str, outputs: int, inputs: Shape) -> nn.Module:
-    """Build a user's own model: of (outputs, side) for square pictures of three channels, else (outputs, shape)."""
+    """Build a user's own model, of (outputs, side) for square pictures of three channels, else (outputs, shape).
+
+    It is tried on two samples: better now than after the flights are planned.
+    """
     make = import_path(name, "model.name")
-    try:
-        built = make(outputs, inputs[-1] if _is_picture(inputs) else inputs)
-    except (Exception, SystemExit) as error:  # whatever code of the user's own does
-        reason = " ".join(str(error).splitlines())
-        raise BadInputError(f"model.name = {name!r}: {type(error).__name__}: {reason}") from None
+    is_picture = len(inputs) == 3 and inputs[0] == 3 and inputs[1] == inputs[2]
+    with _refusing(f"model.name = {name!r}"):
+        built = make(outputs, inputs[-1] if is_picture else inputs)
     if not isinstance(built, nn.Module):
         raise BadInputError(f"model.name = {name!r}: gave {type(built).__name__}; allowed: a torch.nn.Module")
-    _try(name, built, outputs, inputs)
-    return built
-
-
-def _try(name: str, model: nn.Module, outputs: int, inputs: Shape) -> None:
-    """Show a model of the user's own two samples: better now than after the flights are planned."""
-    what = "pictures" if _is_picture(inputs) else "samples"
-    try:
-        with torch.no_grad():
-            scores = copy.deepcopy(model).eval()(torch.randn(2, *inputs))  # around 0 as inputs are, but not all 0
-    except (Exception, SystemExit) as error:  # whatever code of the user's own does
-        reason = " ".join(str(error).splitlines())
-        size = ", ".join(map(str, (2, *inputs)))
-        raise BadInputError(
-            f"model.name = {name!r}: fails on {what} ({size}): {type(error).__name__}: {reason}"
-        ) from None
+    kind, size = "pictures" if is_picture else "samples", ", ".join(map(str, (2, *inputs)))
+    with _refusing(f"model.name = {name!r}: fails on {kind} ({size})"), torch.no_grad():
+        scores = copy.deepcopy(built).eval()(torch.randn(2, *inputs))  # around 0 as inputs are, but not all 0
     shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
     if shape != (2, outputs):
         raise BadInputError(
-            f"model.name = {name!r}: gave {shape} for two {what}; allowed: (2, {outputs}), one number per output"
+            f"model.name = {name!r}: gave {shape} for two {kind}; allowed: (2, {outputs}), one number per output"
         )
+    return built
 
 
-def _is_picture(inputs: Shape) -> bool:
-    return len(inputs) == 3 and inputs[0] == 3 and inputs[1] == inputs[2]
+@contextmanager
+def _refusing(where: str) -> Iterator[None]:
+    """Turn any error of the user's own code into a BadInputError of one line."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(error).splitlines())
+        raise BadInputError(f"{where}: {type(error).__name__}: {reason}") from None
 
 
 def _norm(kind: str, channels: int, axes: int = 2) -> nn.Module:
@@ -104,23 +97,12 @@ def _resnet18(settings: ModelSettings, outputs: int, inputs: Shape) -> nn.Module
     width, norm = settings.width, settings.norm
     if len(inputs) != 3:
         raise BadInputError(f"model.name = 'resnet18' needs pictures, not samples of shape {inputs}")
-    channels = inputs[0]
-    if settings.stem == "imagenet":
-        stem: list[nn.Module] = [
-            nn.Conv2d(channels, width, 7, 2, 3, bias=False),
-            _norm(norm, width),
-            nn.ReLU(),
-            nn.MaxPool2d(3, 2, 1),
-        ]
-    else:
-        stem = [nn.Conv2d(channels, width, 3, 1, 1, bias=False), _norm(norm, width), nn.ReLU()]
-    blocks, inside = [], width
-    for stage in range(4):
-        outside = width * 2**stage
-        for position in range(2):
-            blocks.append(BasicBlock(inside, outside, 2 if stage and not position else 1, norm))
-            inside = outside
-    model = ResNet(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, outputs))
+    large = settings.stem == "imagenet"
+    conv = nn.Conv2d(inputs[0], width, *((7, 2, 3) if large else (3, 1, 1)), bias=False)
+    stem = [conv, _norm(norm, width), nn.ReLU(), *([nn.MaxPool2d(3, 2, 1)] if large else [])]
+    widths = [width * 2**stage for stage in (0, 0, 0, 1, 1, 2, 2, 3, 3)]  # of the stem and the eight blocks
+    blocks = [BasicBlock(inside, outside, 1 if inside == outside else 2, norm) for inside, outside in pairwise(widths)]
+    model = ResNet(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], outputs))
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -145,3 +127,6 @@ def _cnn(settings: ModelSettings, outputs: int, inputs: Shape) -> nn.Module:
 def _mlp(settings: ModelSettings, outputs: int, inputs: Shape) -> nn.Module:
     width = settings.width
     return nn.Sequential(nn.Flatten(), nn.Linear(prod(inputs), width), nn.ReLU(), nn.Linear(width, outputs))
+
+
+_BUILDERS = {"resnet18": _resnet18, "cnn": _cnn, "mlp": _mlp}

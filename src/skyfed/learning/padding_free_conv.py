@@ -7,6 +7,7 @@ multiplied, straight from and into the flat weights and gradients, which hold su
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import torch
@@ -17,14 +18,12 @@ from skyfed.learning.shapes import Reach, Shape, dense_multiplications, multipli
 _WORTH = 0.6  # share of useful multiplications up to which taps are faster than the library
 _CHANNELS = 64  # from which on a product is large enough
 
-TAPS_FIRST = (2, 3, 0, 1)  # order of a kernel's axes in the flat vector: tap, then (out, in)
-
 
 @dataclass(frozen=True)
 class Product:
-    """One product: a tap (its number), pixels of the input, pixels of the output; runs of `count` pixels.
+    """One product: a tap (its number) and runs of `count` pixels of the input and of the output.
 
-    opens, begins, starts  whether it is the first to reach its output, its input, its tap
+    opens, begins, starts  whether it is the first to touch its output, its input, its tap
     """
 
     tap: int
@@ -38,7 +37,7 @@ class Product:
 
 @dataclass(frozen=True)
 class TapPlan:
-    """The products of a convolution for inputs of one shape; outs and ins are numbers of pixels."""
+    """The products of a convolution for inputs of one shape."""
 
     shape: Shape
     out: Shape
@@ -48,9 +47,9 @@ class TapPlan:
 
 
 class TapConv2d(nn.Conv2d):
-    """A convolution that multiplies live taps only, where its input has the shape that was planned for.
+    """A convolution that multiplies live taps only, for inputs of the planned shape.
 
-    Its kernel's gradient is written rather than added to where nothing has been written since it was last cleared.
+    The first backward pass after the gradient was cleared overwrites its kernel's gradient; later ones add to it.
     """
 
     plan: TapPlan
@@ -87,10 +86,10 @@ class _Taps(torch.autograd.Function):
         batch, taps = len(x), _by_tap(weight)
         size = plan.out[0] * plan.out[1] * batch
         y = x.new_empty(size, len(weight)) if plan.fills else x.new_zeros(size, len(weight))
-        for one in plan.products:
-            inside = pixels[one.into * batch : (one.into + one.count) * batch]
-            outside = y[one.out_of * batch : (one.out_of + one.count) * batch]
-            torch.addmm(outside, inside, taps[one.tap].t(), beta=0 if one.opens else 1, out=outside)
+        for product in plan.products:
+            inside = pixels[product.into * batch : (product.into + product.count) * batch]
+            outside = y[product.out_of * batch : (product.out_of + product.count) * batch]
+            torch.addmm(outside, inside, taps[product.tap].t(), beta=0 if product.opens else 1, out=outside)
         return y.view(*plan.out, batch, -1).permute(2, 3, 0, 1).contiguous(memory_format=torch.channels_last)
 
     @staticmethod
@@ -108,13 +107,13 @@ class _Taps(torch.autograd.Function):
         down = None
         if ctx.needs_input_grad[0]:
             down = torch.empty_like(pixels) if plan.drains else torch.zeros_like(pixels)
-        for one in plan.products:
-            ins = slice(one.into * batch, (one.into + one.count) * batch)
-            outside = slopes[one.out_of * batch : (one.out_of + one.count) * batch]
-            into = slope[one.tap]
-            torch.addmm(into, outside.t(), pixels[ins], beta=0 if one.starts and fresh else 1, out=into)
+        for product in plan.products:
+            ins = slice(product.into * batch, (product.into + product.count) * batch)
+            outside = slopes[product.out_of * batch : (product.out_of + product.count) * batch]
+            into = slope[product.tap]
+            torch.addmm(into, outside.t(), pixels[ins], beta=0 if product.starts and fresh else 1, out=into)
             if down is not None:
-                torch.addmm(down[ins], outside, taps[one.tap], beta=0 if one.begins else 1, out=down[ins])
+                torch.addmm(down[ins], outside, taps[product.tap], beta=0 if product.begins else 1, out=down[ins])
         if down is None:
             return None, None, None
         back = down.view(*plan.shape, batch, -1).permute(2, 3, 0, 1).contiguous(memory_format=torch.channels_last)
@@ -122,7 +121,8 @@ class _Taps(torch.autograd.Function):
 
 
 def _by_tap(kernel: Tensor) -> tuple[Tensor, ...]:
-    return kernel.detach().permute(TAPS_FIRST).flatten(0, 1).unbind(0)
+    """Return an (out, in) matrix for every tap."""
+    return kernel.detach().permute(2, 3, 0, 1).flatten(0, 1).unbind(0)
 
 
 def plan_taps(layer: nn.Conv2d, shape: Shape) -> TapPlan:
@@ -133,7 +133,6 @@ def plan_taps(layer: nn.Conv2d, shape: Shape) -> TapPlan:
 
 @lru_cache(256)
 def _plan(rows: tuple[Reach, ...], columns: tuple[Reach, ...], out: Shape, shape: Shape, across: int) -> TapPlan:
-    height, width = out
     runs: list[list[int]] = []  # tap, first input pixel, first output pixel, count
     for row in rows:
         for column in columns:
@@ -142,7 +141,7 @@ def _plan(rows: tuple[Reach, ...], columns: tuple[Reach, ...], out: Shape, shape
             for y in range(row.count):
                 for x in range(column.count):
                     into = (row.first_in + y * row.step) * shape[1] + column.first_in + x * column.step
-                    out_of = (row.first_out + y) * width + column.first_out + x
+                    out_of = (row.first_out + y) * out[1] + column.first_out + x
                     last = runs[-1] if len(runs) > first else None
                     if last and (into, out_of) == (last[1] + last[3], last[2] + last[3]):
                         last[3] += 1
@@ -157,16 +156,9 @@ def _plan(rows: tuple[Reach, ...], columns: tuple[Reach, ...], out: Shape, shape
         opened.update(outs)
         begun.update(ins)
         started.add(tap)
-    fills = _whole([(p.opens, p.out_of, p.count) for p in products], height * width)
-    drains = _whole([(p.begins, p.into, p.count) for p in products], shape[0] * shape[1])
-    return TapPlan(shape, (height, width), tuple(products), fills, drains)
-
-
-def _whole(parts: list[tuple[bool, int, int]], pixels: int) -> bool:
-    """Tell whether the products that write rather than add do so for every pixel before anything is added to it."""
-    return {pixel for writes, first, count in parts if writes for pixel in range(first, first + count)} == set(
-        range(pixels)
-    )
+    written = sum(product.count for product in products if product.opens)  # no two of them share a pixel
+    passed = sum(product.count for product in products if product.begins)
+    return TapPlan(shape, out, tuple(products), written == prod(out), passed == prod(shape))
 
 
 def use_taps(module: nn.Module, seen: dict[str, list[Shape]]) -> None:

@@ -14,7 +14,7 @@ _PIECE = 1 << 16  # entries handled at a time, to stay in cache
 
 @dataclass(frozen=True)
 class Scope:
-    """What may be pruned: runs of live entries, and the ascending magnitudes of entries that never change."""
+    """The entries that may be pruned: runs of live ones, and the ascending magnitudes of those that never change."""
 
     runs: tuple[slice, ...]
     dead: NDArray[np.floating]
@@ -31,8 +31,7 @@ def scope_of(layout: Layout, only_kernels: bool, whole: NDArray[np.floating]) ->
     dead = inside.copy()
     for run in layout.runs:
         dead[run] = False
-    others = [whole[run] for run in runs_of(dead)]
-    return Scope(runs_of(layout.of_live(inside)), np.sort(np.abs(np.concatenate([whole[:0], *others]))))
+    return Scope(runs_of(layout.of_live(inside)), np.sort(np.abs(whole[dead])))
 
 
 def magnitude_mask(
@@ -44,19 +43,20 @@ def magnitude_mask(
     """Keep all but the round(delta * n) smallest magnitudes of the n entries in scope, by one threshold.
 
     Returns the mask of `weights`, the threshold, and how many of all n stay. `others` are ascending magnitudes that
-    count as entries in scope but need no mask. Found by selection, not by sorting; at the threshold others go first,
-    then entries by index, so that exactly that many go.
+    count as entries in scope but need no mask. Of equal magnitudes at the threshold, `others` are pruned first, then
+    entries in ascending order of their index.
     """
-    parts = [part for run in ((slice(0, len(weights)),) if scope is None else scope) for part in _pieces(run)]
-    sorted_others = weights[:0] if others is None else others
-    total = sum(part.stop - part.start for part in parts) + len(sorted_others)
+    runs = (slice(0, len(weights)),) if scope is None else scope
+    parts = [slice(k, min(k + _PIECE, run.stop)) for run in runs for k in range(run.start, run.stop, _PIECE)]
+    others = weights[:0] if others is None else others
+    total = sum(part.stop - part.start for part in parts) + len(others)
     gone = round(delta * total)
     mask = np.ones(len(weights), bool)
     if not gone:
         return mask, 0.0, total
-    threshold, below = _smallest(weights, parts, sorted_others, total, gone)
-    first, last = (int(np.searchsorted(sorted_others, threshold, side)) for side in ("left", "right"))
-    left = max(0, gone - below - (last - first))
+    threshold, below = _smallest(weights, parts, others, total, gone)
+    first, last = np.searchsorted(others, threshold, "left"), np.searchsorted(others, threshold, "right")
+    left = max(0, gone - below - int(last - first))
     for part in parts:
         size = np.abs(weights[part])
         np.greater_equal(size, threshold, out=mask[part])
@@ -67,17 +67,12 @@ def magnitude_mask(
     return mask, float(threshold), total - gone
 
 
-def _pieces(run: slice) -> list[slice]:
-    """Cut a run into pieces that stay in cache."""
-    return [slice(start, min(start + _PIECE, run.stop)) for start in range(run.start, run.stop, _PIECE)]
-
-
 def _smallest(
     weights: NDArray[np.floating], parts: Sequence[slice], others: NDArray[np.floating], total: int, k: int
 ) -> tuple[np.floating, int]:
     """Return the k-th smallest magnitude, k from 1, and how many are smaller.
 
-    A sample says between which two magnitudes it lies but for rare misfortune; only what lies there is partitioned.
+    A sample gives two magnitudes that it lies between with high probability. Only what lies there is partitioned.
     """
     low, high = weights.dtype.type(-np.inf), weights.dtype.type(np.inf)
     step = total >> 15
@@ -94,7 +89,7 @@ def _smallest(
         below += int(np.count_nonzero(under))
         between.append(size[(size <= high) ^ under])
     rest = np.concatenate(between)
-    if not below < k <= below + len(rest):  # misfortune
+    if not below < k <= below + len(rest):  # the sample was misleading
         below, rest = 0, np.concatenate([others, *(np.abs(weights[part]) for part in parts)])
     threshold = np.partition(rest, k - below - 1)[k - below - 1]
     return threshold, below + int(np.count_nonzero(rest < threshold))

@@ -2,16 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from skyfed.imports import check_path
 from skyfed.rng import stream
 
 
-class ModelSettings(BaseModel):
+class ModelSettings(BaseModel, extra="forbid", frozen=True):
     """Which model is trained."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(
         "resnet18",
@@ -33,10 +31,8 @@ class ModelSettings(BaseModel):
             raise ValueError("allowed: resnet18, cnn, mlp, package.module:callable, file.py:callable") from None
 
 
-class TrainSettings(BaseModel):
+class TrainSettings(BaseModel, extra="forbid", frozen=True):
     """Local and global training."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kappa: int = Field(5, ge=1, description="local rounds of a vehicle (Eq. 10)")
     batches_per_round: int = Field(1, ge=1, description="mini-batches in one local round")
@@ -63,17 +59,15 @@ class TrainSettings(BaseModel):
 
     def central_batches(self, vehicles: int) -> int:
         """Mini-batches of the central baseline per round: what the fleet takes, what one vehicle takes, or a number."""
-        one = self.kappa * self.batches_per_round
-        return {"fleet": vehicles * one, "vehicle": one}.get(str(self.central_steps)) or int(self.central_steps)
+        own = self.kappa * self.batches_per_round  # of one vehicle
+        return {"fleet": vehicles * own, "vehicle": own}.get(str(self.central_steps)) or int(self.central_steps)
 
 
 Ratio = Annotated[float, Field(ge=0, lt=1)]
 
 
-class PruneSettings(BaseModel):
+class PruneSettings(BaseModel, extra="forbid", frozen=True):
     """How much is pruned, and where."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     delta: Literal["bound"] | Ratio | list[Ratio] = Field(
         [0.05, 0.7],

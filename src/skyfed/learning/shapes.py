@@ -1,10 +1,10 @@
 """What the convolutions of a model see: shapes, taps that meet pixels, and the multiplications these cost."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import product
+from functools import lru_cache, partial
+from math import prod
 
 import numpy as np
 import torch
@@ -20,35 +20,29 @@ _KNOWN = {nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward}  # what a lay
 def conv_inputs(module: nn.Module, inputs: Shape) -> dict[str, list[Shape]]:
     """Return the spatial shapes that each convolution layer sees in one forward pass over inputs of this shape.
 
-    By name of the layer, one shape per call. Nothing is said about a module that fails on inputs of zeros.
+    By name of the layer, one shape per call. Empty for a module that fails on inputs of zeros.
     """
-    state = torch.get_rng_state()  # some toss coins even when they are tested
+    seen: dict[str, list[Shape]] = {}
     try:
         model = copy.deepcopy(module).eval()
-        seen: dict[str, list[Shape]] = {}
         for name, layer in model.named_modules():
             if isinstance(layer, Conv) and (type(layer).forward in _KNOWN or getattr(layer, "plain", False)):
-                layer.register_forward_hook(_noting(seen.setdefault(name, [])))
+                layer.register_forward_hook(partial(_note, seen.setdefault(name, [])))
         example = next(model.parameters())
-        with torch.inference_mode():
+        with torch.random.fork_rng(devices=[]), torch.inference_mode():  # some modules draw random numbers even here
             model(torch.zeros(2, *inputs, dtype=example.dtype, device=example.device))
     except Exception:  # whatever a module of the user's own does with zeros
         return {}
-    finally:
-        torch.set_rng_state(state)
     return seen
 
 
-def _noting(shapes: list[Shape]) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
-    def note(_: nn.Module, inputs: tuple[Tensor, ...], __: Tensor) -> None:
-        shapes.append(tuple(inputs[0].shape[2:]))
-
-    return note
+def _note(shapes: list[Shape], _: nn.Module, inputs: tuple[Tensor, ...], __: Tensor) -> None:
+    shapes.append(tuple(inputs[0].shape[2:]))
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Along one axis: the places of the output that a tap reaches, and those of the input, `step` apart, it reads."""
+    """Along one axis: the places of the output that a tap contributes to, and those of the input, `step` apart."""
 
     tap: int
     first_out: int
@@ -68,13 +62,13 @@ def _reaches(
     kernel: int, stride: int, dilation: int, before: int, both: int, length: int
 ) -> tuple[tuple[Reach, ...], int]:
     places = (length + both - dilation * (kernel - 1) - 1) // stride + 1
-    found = []
+    met = []
     for tap in range(kernel):
-        first = np.arange(places) * stride - before + dilation * tap
-        meets = np.flatnonzero((first >= 0) & (first < length))
-        if len(meets):
-            found.append(Reach(tap, int(meets[0]), int(first[meets[0]]), len(meets), stride))
-    return tuple(found), places
+        pixel = np.arange(places) * stride - before + dilation * tap
+        inside = np.flatnonzero((pixel >= 0) & (pixel < length))
+        if len(inside):
+            met.append(Reach(tap, int(inside[0]), int(pixel[inside[0]]), len(inside), stride))
+    return tuple(met), places
 
 
 def live_taps(layer: Conv, shapes: Sequence[Shape]) -> Bools:
@@ -85,25 +79,20 @@ def live_taps(layer: Conv, shapes: Sequence[Shape]) -> Bools:
     live = np.zeros(kernel, bool)
     for shape in shapes:
         axes = [[reach.tap for reach in reaches(layer, axis, length)[0]] for axis, length in enumerate(shape)]
-        for tap in product(*axes):
-            live[tap] = True
+        live[np.ix_(*axes)] = True
     return live
 
 
 def multiplications(layer: Conv, shape: Shape) -> int:
     """Return the multiply-adds of one picture with real pixels, padding left out."""
-    pairs = 1
-    for axis, length in enumerate(shape):
-        pairs *= sum(reach.count for reach in reaches(layer, axis, length)[0])
+    pairs = prod(sum(reach.count for reach in reaches(layer, axis, length)[0]) for axis, length in enumerate(shape))
     return pairs * layer.in_channels // layer.groups * layer.out_channels
 
 
 def dense_multiplications(layer: Conv, shape: Shape) -> int:
     """Return the multiply-adds of one picture with padding."""
-    pairs = 1
-    for axis, length in enumerate(shape):
-        pairs *= reaches(layer, axis, length)[1] * layer.kernel_size[axis]
-    return pairs * layer.in_channels // layer.groups * layer.out_channels
+    places = prod(reaches(layer, axis, length)[1] for axis, length in enumerate(shape))
+    return places * prod(layer.kernel_size) * layer.in_channels // layer.groups * layer.out_channels
 
 
 def _padding(layer: Conv, axis: int, reach: int) -> tuple[int, int]:

@@ -98,16 +98,16 @@ class WinogradConv:
         return y
 
     def _few(self, x: Tensor, y: Tensor, keep: int) -> None:
-        """Add what is found to y, or replace it."""
+        """Write keep * y + the convolution of x to y."""
         products, side = self._into.shape
         ins, outs = self._kernel.shape[1:]
         pictures = x.shape[2] // ins
         half = torch.matmul(self._into, x, out=self._room(1, side, products, pictures * ins))
         whole = torch.matmul(self._into, half.transpose(0, 1), out=self._room(2, products, products, pictures * ins))
-        found = self._room(3, products**2, pictures, outs)
-        torch.bmm(whole.view(products**2, pictures, ins), self._kernel, out=found)
+        multiplied = self._room(3, products**2, pictures, outs)
+        torch.bmm(whole.view(products**2, pictures, ins), self._kernel, out=multiplied)
         back = self._room(4, products, side, pictures * outs)
-        torch.matmul(self._out, found.view(products, products, -1), out=back)
+        torch.matmul(self._out, multiplied.view(products, products, -1), out=back)
         y.baddbmm_(self._out.expand(side, -1, -1), back.transpose(0, 1), beta=keep)
 
     def _room(self, use: int, *shape: int) -> Tensor:

@@ -54,18 +54,12 @@ def choose(
     errors  ||w - w_bar||^2 for each of DELTAS    fits, cheapest  of (delta, raw): within the budgets; how far off
     raws    probabilities of a raw upload that may be chosen    noise  sigma^2 + 2 kappa g^2
     """
-    deltas = range(len(DELTAS)) if may_prune else range(1)
-    found = [
-        Choice(
-            float(DELTAS[k]),
-            float(raw),
-            float(beta**2 * alpha * errors[k] + 2 * beta * eta * alpha**2 * (1 - raw) * q * noise),
-            fits(float(DELTAS[k]), float(raw)),
-        )
-        for k in deltas
-        for raw in raws
-    ]
-    good = [one for one in found if one.fits]
-    if good:
-        return min(good, key=lambda one: (one.error, one.delta, -one.raw))
-    return min(found, key=lambda one: (cheapest(one.delta, one.raw), one.error))
+    choices = []
+    for delta, lost in zip(DELTAS.tolist() if may_prune else DELTAS[:1].tolist(), errors, strict=False):
+        for raw in raws.tolist():
+            error = float(beta**2 * alpha * lost + 2 * beta * eta * alpha**2 * (1 - raw) * q * noise)
+            choices.append(Choice(delta, raw, error, fits(delta, raw)))
+    fitting = [choice for choice in choices if choice.fits]
+    if fitting:
+        return min(fitting, key=lambda choice: (choice.error, choice.delta, -choice.raw))
+    return min(choices, key=lambda choice: (cheapest(choice.delta, choice.raw), choice.error))

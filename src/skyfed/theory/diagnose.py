@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from skyfed.theory.bound import FORMS, TERMS, Bound, Form, Round, averaged, bound, largest_rate
+from skyfed.theory.bound import FORMS, Bound, Form, Round, averaged, bound, largest_rate
 from skyfed.theory.estimate import Row, rounds_of
 
 Record = dict[str, str | int | float | None]
@@ -43,12 +43,11 @@ class Diagnosis:
 
     def failing(self, form: Form) -> list[tuple[str, int, float]]:
         """Return the conditions that fail: name, in how many rounds, and the worst factor by which."""
-        found: dict[str, list[float]] = {}
-        for one in self.bounds[form]:
-            for condition in one.conditions:
-                if not condition.holds:
-                    found.setdefault(condition.name, []).append(condition.value / condition.limit)
-        return [(name, len(factors), max(factors)) for name, factors in found.items()]
+        failed: dict[str, list[float]] = {}
+        for condition in (condition for each in self.bounds[form] for condition in each.conditions):
+            if not condition.holds:
+                failed.setdefault(condition.name, []).append(condition.value / condition.limit)
+        return [(name, len(factors), max(factors)) for name, factors in failed.items()]
 
     def errors_at(self, rate: float) -> dict[str, float]:
         """Return the corrected error terms beside progress and shift, averaged, if both learning rates were this."""
@@ -57,14 +56,14 @@ class Diagnosis:
 
     def records(self) -> list[Record]:
         """Return everything as records: round, form, term, value; None where there is no finite value."""
-        found: list[Record] = []
+        records = []
         for t, value in zip(self.rounds, self.realised, strict=True):
-            found.append(_record(self.algorithm, t, "measured", "gradient", value))
+            records.append(_record(self.algorithm, t, "measured", "gradient", value))
         for form, bounds in self.bounds.items():
-            for t, one in zip(self.rounds, bounds, strict=True):
-                found += [_record(self.algorithm, t, form, term, one.terms[term]) for term in TERMS]
-                found.append(_record(self.algorithm, t, form, "total", one.total))
-        return found
+            for t, each in zip(self.rounds, bounds, strict=True):
+                for term, value in (*each.terms.items(), ("total", each.total)):
+                    records.append(_record(self.algorithm, t, form, term, value))
+        return records
 
 
 def _record(algorithm: str, t: int, form: str, term: str, value: float) -> Record:

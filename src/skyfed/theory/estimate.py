@@ -1,6 +1,7 @@
 """The constants of Theorem 1, from what vehicles measured in a live round; and rounds of the bound made of them."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from scipy.optimize import linprog
 
 from skyfed.columns import Column
 from skyfed.theory.bound import Round
-from skyfed.types import Bools, Floats, Ints, Probe, Singles
+from skyfed.types import Bools, Ints, Probe, Singles
 
 Row = dict[str, Any]
 
@@ -103,18 +104,11 @@ def rounds_of(rows: Iterable[Row]) -> list[Round]:
     """Return the measured rounds as the bound needs them; beta is the largest curvature seen anywhere."""
     rows = list(rows)
     rho1, rho2 = fit_dissimilarity(rows)
-    beta = max(max(row["curvature"], row["secant"]) for row in rows)
+    fitted = {"beta": max(max(row["curvature"], row["secant"]) for row in rows), "rho1": rho1, "rho2": rho2}
+    measured = [field.name for field in fields(Round) if field.name not in fitted]
+    return [Round(**fitted, **{name: _number_or_array(row[name]) for name in measured}) for row in rows]
 
-    def array(row: Row, name: str) -> Floats:
-        return np.array([np.nan if value is None else value for value in row[name]], np.float64)
 
-    return [
-        Round(
-            kappa=row["kappa"], eta=row["eta"], eta_local=row["eta_local"], beta=beta, rho1=rho1, rho2=rho2,
-            alpha=array(row, "alpha"), sigma2=array(row, "sigma2"), q=array(row, "q"), raw=array(row, "raw"),
-            phi=array(row, "phi"), epsilon=array(row, "epsilon"), delta=array(row, "delta"), norm2=row["norm2"],
-            pruned=array(row, "pruned"), mismatch=row["mismatch"], now=row["now"], after=row["after"],
-            kept=row["kept"],
-        )
-        for row in rows
-    ]  # fmt: skip
+def _number_or_array(value: Any) -> Any:
+    """Return a list as an array, NaN where it has None; a number as it is."""
+    return np.array(value, np.float64) if np.ndim(value) else value

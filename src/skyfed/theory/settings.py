@@ -1,12 +1,10 @@
 """Settings of the diagnostics; apart from the code that uses them, so that reading a config does not load torch."""
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 
-class TheorySettings(BaseModel):
+class TheorySettings(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """When and how carefully the constants of Theorem 1 are estimated."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     every: int = Field(0, ge=0, description="rounds between two estimates, the first in round 0; 0: never")
     batches: int = Field(
@@ -14,31 +12,18 @@ class TheorySettings(BaseModel):
     )
     beta_batches: int = Field(1, ge=1, description="mini-batches of each vehicle that the curvature is taken over")
     beta_steps: int = Field(6, ge=1, description="steps of the power iteration for the curvature")
-    beta: float = Field(
-        10.0,
-        gt=0,
-        allow_inf_nan=False,
-        description='prune.delta = "bound": smoothness assumed; measured by `bound`',
-    )
-    sigma2: float = Field(
-        1.0, ge=0, allow_inf_nan=False, description='prune.delta = "bound": variance of a mini-batch gradient assumed'
-    )
-    gradient2: float = Field(
-        0.5, ge=0, allow_inf_nan=False, description='prune.delta = "bound": squared norm of a local gradient assumed'
-    )
+    beta: float = Field(10.0, gt=0, description='prune.delta = "bound": smoothness assumed; measured by `bound`')
+    sigma2: float = Field(1.0, ge=0, description='prune.delta = "bound": variance of a mini-batch gradient assumed')
+    gradient2: float = Field(0.5, ge=0, description='prune.delta = "bound": squared norm of a local gradient assumed')
     payload: float | None = Field(
         None,
         gt=0,
+        allow_inf_nan=True,
         description="prune.delta = \"bound\": mean bits of an upload, as a share of AFL's by the paper's formula",
     )
-    work: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description='prune.delta = "bound": dense local rounds a vehicle may spend'
-    )
+    work: float | None = Field(None, gt=0, description='prune.delta = "bound": dense local rounds a vehicle may spend')
     joules: float | None = Field(
-        None,
-        gt=0,
-        allow_inf_nan=False,
-        description='prune.delta = "bound": joules of training and sending a round (device)',
+        None, gt=0, description='prune.delta = "bound": joules of training and sending a round (device)'
     )
 
     @field_validator("batches")
