@@ -6,10 +6,10 @@ from tempfile import TemporaryDirectory
 
 from skyfed.bench.sample_problems import planned
 from skyfed.config import Config
-from skyfed.drivers.execute import world_of
 from skyfed.jobs import Job
 from skyfed.onboard import Onboard
 from skyfed.runs.folder import RunFolder
+from skyfed.runs.start import world_of
 from skyfed.tasks import Task
 from skyfed.types import Arrays
 from skyfed.world import World

@@ -9,12 +9,12 @@ from types import TracebackType
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from skyfed.drivers.execute import run_identity
 from skyfed.drivers.flower.messages import NO_BASE, Order, ReplyError, ask, read_reply
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.jobs import Job, Jobs, Missing, Reply, Upload
 from skyfed.onboard import Onboard, report_of
 from skyfed.runs.columns import named
+from skyfed.runs.folder import run_identity
 from skyfed.types import Arrays
 from skyfed.wire import DecodeError, Expected, decode_parts, encode_content
 

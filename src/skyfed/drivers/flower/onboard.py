@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from skyfed.arrays import pack_arrays, view_arrays
-from skyfed.drivers.execute import run_identity, world_of
 from skyfed.drivers.flower.messages import NO_BASE, Order, ReplyError
 from skyfed.files import write_whole
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.jobs import Job, Upload
 from skyfed.onboard import Onboard, upload_of
-from skyfed.runs.folder import RunFolder
+from skyfed.runs.folder import RunFolder, run_identity
+from skyfed.runs.start import world_of
 from skyfed.tasks import load_task
 from skyfed.types import Arrays
 from skyfed.wire import DecodeError, decode_content, digest_of
