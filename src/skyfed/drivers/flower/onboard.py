@@ -1,5 +1,6 @@
 """A vehicle's own side: its data, its flights and its memory; an order and a model in, an upload out."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 from skyfed.arrays import pack_arrays, view_arrays
@@ -46,18 +47,11 @@ class Vehicle:
             raise ReplyError(f"asked for {order.algorithm!r}, round {order.round}, which are not in its config")
         sent, t = self._receive(order.round, content), order.round
         at = t * known.exchanges + order.exchange
-        memory: Arrays = {}
-        remark = ""
-        if self._memories is not None:
-            memory, remark = self._memories.before(order.algorithm, at)
-        where = self._world.where(self.vehicle, t)
-        words = {
-            "share": order.share, "exchange": order.exchange,
-            "flown": where.flown, "ground": where.ground, "altitude": where.altitude,
-        }  # fmt: skip
+        memory, remark = self._memories.before(order.algorithm, at) if self._memories else ({}, "")
+        words = {"share": order.share, "exchange": order.exchange, **asdict(self._world.where(self.vehicle, t))}
         data = self._world.data(self.vehicle, t)
         reply = self._onboard.do(Job("local", sent, order.algorithm, t, self.vehicle, data, memory, words))
-        if self._memories is not None:
+        if self._memories:
             kept = (self._onboard.config.checkpoint_every + 1) * known.exchanges
             self._memories.keep(order.algorithm, at, memory if reply.memory is None else reply.memory, kept)
         return upload_of(reply), remark
@@ -87,12 +81,11 @@ class MemoryFolder:
 
     def before(self, label: str, at: int) -> tuple[Arrays, str]:
         """Return the memory that an exchange starts from, and a remark if it was lost."""
-        files = [path for path in self._files(label) if self._number(path) < at]
-        for path in reversed(files):
+        for path in [path for path in reversed(self._files(label)) if self._number(path) < at]:
             try:
-                found, about = view_arrays(path.read_bytes())
+                memory, about = view_arrays(path.read_bytes())
                 if about.get("run") == self._run:
-                    return {name: array.copy() for name, array in found.items()}, ""
+                    return {name: array.copy() for name, array in memory.items()}, ""
             except (OSError, ValueError, KeyError, TypeError):
                 continue
         lost = (self._place / f"{label}.used").exists()
@@ -114,8 +107,8 @@ class MemoryFolder:
             path.unlink()
 
     def _files(self, label: str) -> list[Path]:
-        found = [path for path in self._place.glob("*.safetensors") if path.stem.rpartition("-")[0] == label]
-        return sorted(found, key=self._number)
+        own = [path for path in self._place.glob("*.safetensors") if path.stem.rpartition("-")[0] == label]
+        return sorted(own, key=self._number)
 
     @staticmethod
     def _number(path: Path) -> int:
