@@ -1,6 +1,5 @@
 """Runs the jobs of a sweep, each in a process of its own, some side by side; what is done is not done again."""
 
-import os
 import subprocess
 import sys
 import time
@@ -11,7 +10,7 @@ from skyfed.files import storage_errors, write_whole
 from skyfed.runs.folder import locked
 from skyfed.runs.sweep_file import SweepJob
 from skyfed.runs.tables import is_done
-from skyfed.workers import PARENT
+from skyfed.workers import child_environment
 
 _PAUSE = 0.2  # seconds between two looks at the processes
 Done = Callable[[SweepJob], None]
@@ -41,7 +40,7 @@ def run_jobs(jobs: list[SweepJob], place: Path, parallel: int, cores: int, done:
             while waiting and len(running) < parallel:
                 job = waiting.pop(0)
                 running[_start(job, place, logs, max(1, cores // parallel))] = job
-            for process in [one for one in running if one.poll() is not None]:
+            for process in [process for process in running if process.poll() is not None]:
                 job = running.pop(process)
                 if process.returncode:
                     failures.append(f"{job.place}: {_last_line(logs / _name(job, 'log'))} (exit {process.returncode})")
@@ -66,10 +65,8 @@ def _start(job: SweepJob, place: Path, logs: Path, workers: int) -> subprocess.P
     write_whole(config, job.config.model_copy(update={"workers": workers}).to_toml().encode())
     command = [sys.executable, "-m", "skyfed", "run", str(config), "--out", str(place / job.place), "--plain"]
     with storage_errors(logs), (logs / _name(job, "log")).open("ab") as log:
-        paths = os.pathsep.join(path for path in sys.path if path)
-        environment = {**os.environ, "PYTHONPATH": paths, PARENT: str(os.getpid())}
         return subprocess.Popen(
-            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=environment
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=child_environment()
         )
 
 

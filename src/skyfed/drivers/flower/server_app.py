@@ -8,14 +8,13 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from skyfed.drivers.execute import Watcher, execute
-from skyfed.drivers.flower.credentials import read_station
+from skyfed.drivers.flower.credentials import CREDENTIALS, read_station
 from skyfed.drivers.flower.driver import FlowerDriver, Node
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row
 from skyfed.tasks import load_task
 
-KIT = "fleet"  # the station's kit, inside its run's folder
 Serve = Callable[[Grid, Path], None]
 Register = Callable[[dict[int, str]], None]
 
@@ -44,20 +43,16 @@ def run_rounds(
     idle:     is called now and then while a round has no upload yet, and may raise.
     """
     config, plan = folder.read_config(), load_fleet_plan(folder.path / "plan.npz")
-    kit = folder.path / KIT
-    listed = read_station(kit).vehicles
+    listed = read_station(folder.path / CREDENTIALS).vehicles
 
     def roll_call() -> dict[int, Node | None]:
         nonlocal listed
-        found = read_station(kit).vehicles
-        if found != listed and register:
-            watcher.say(f"the list of keys has changed: {len(found)} vehicles")
-            register(found)
-        listed = found
-        known = {key.encode(): u for u, key in listed.items()}
-        nodes = {known[node.public_key]: node for node in grid.get_nodes() if node.public_key in known}
-        there = {u: Node(node.node_id, node.last_activated_at) for u, node in nodes.items()}
-        return {u: there.get(u) for u in listed}
+        before, listed = listed, read_station(folder.path / CREDENTIALS).vehicles
+        if listed != before and register:
+            watcher.say(f"the list of keys has changed: {len(listed)} vehicles")
+            register(listed)
+        nodes = {node.public_key: Node(node.node_id, node.last_activated_at) for node in grid.get_nodes()}
+        return {u: nodes.get(key.encode()) for u, key in listed.items()}
 
     return execute(
         folder, config, load_task(config.data), plan, 1, watcher,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import httpx
@@ -52,7 +52,7 @@ clientapp = "skyfed.drivers.flower.client_app:app"
 [tool.flwr.app.config]
 folder = ""
 """
-QUIET = {
+_QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -66,10 +66,9 @@ class LostError(SkyfedError):
 class Station:
     """A running SuperLink; use `open_station`."""
 
-    def __init__(self, kit: StationCredentials, ready: Path, host: str, port: int) -> None:
-        self._ready, self._address = ready, f"{host}:{port}"
-        self._authority = kit.authority
-        self._secret = (kit.place / "runtime.secret").read_bytes()
+    def __init__(self, credentials: StationCredentials, ready: Path, address: str) -> None:
+        self._ready, self._address, self._authority = ready, address, credentials.authority
+        self._secret = (credentials.place / "runtime.secret").read_bytes()
 
     def register(self, vehicles: dict[int, str], say: Callable[[str], None] = lambda line: None) -> None:
         """Make the SuperLink know these keys and no others, then let vehicles in.
@@ -151,33 +150,45 @@ class Station:
 
 
 @contextmanager
-def open_station(kit: StationCredentials, largest: float, log: Path) -> Iterator[Station]:
-    """Start a SuperLink at the kit's port, and stop it in the end."""
-    _, port = split_address(kit.address)
-    _need(port)
-    home = kit.place / "flower"
+def open_station(credentials: StationCredentials, largest: float, log: Path) -> Iterator[Station]:
+    """Start a SuperLink at the port of its credentials, and stop it in the end."""
+    _, port = split_address(credentials.address)
+    _require_free(port)
+    place, address = credentials.place.resolve(), f"127.0.0.1:{port}"
+    home = place / "flower"
     home.mkdir(exist_ok=True)
-    ready = home.resolve() / "ready"
+    ready = home / "ready"
     ready.unlink(missing_ok=True)
-    place = {name: str((kit.place / name).resolve()) for name in ("cert.pem", "key.pem", "ca.pem", "runtime.secret")}
-    command = [
-        sys.executable, "-m", "skyfed.drivers.flower.link", str(largest), str(ready),
-        str((kit.place / LISTED).resolve()), str(os.getpid()),
+    process = start(
+        "skyfed.drivers.flower.link", str(largest), str(ready), str(place / LISTED), str(os.getpid()),
         "--host", "0.0.0.0", "--port", str(port), "--isolation", "process",
-        "--superexec-auth-secret-file", place["runtime.secret"], "--enable-supernode-auth",
-        "--ssl-certfile", place["cert.pem"], "--ssl-keyfile", place["key.pem"], "--ssl-ca-certfile", place["ca.pem"],
-        "--database", str((home / "state.db").resolve()), "--disable-runtime-dependency-installation",
-    ]  # fmt: skip
-    environment = {**os.environ, **QUIET, "FLWR_HOME": str(home.resolve())}
-    with log.open("ab") as out:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0
-        )
+        "--superexec-auth-secret-file", str(place / "runtime.secret"), "--enable-supernode-auth",
+        "--ssl-certfile", str(place / "cert.pem"), "--ssl-keyfile", str(place / "key.pem"),
+        "--ssl-ca-certfile", str(place / "ca.pem"), "--database", str(home / "state.db"),
+        "--disable-runtime-dependency-installation",
+        environment=flower_environment(home), log=log,
+    )  # fmt: skip
     try:
-        _wait(process, f"127.0.0.1:{port}", kit.authority, log)
-        yield Station(kit, ready, "127.0.0.1", port)
+        _wait(process, address, credentials.authority, log)
+        yield Station(credentials, ready, address)
     finally:
         end(process)
+
+
+def flower_environment(home: Path) -> dict[str, str]:
+    """Return the environment of a Flower process that keeps its files in `home` and asks nobody on the network."""
+    return {**os.environ, **_QUIET, "FLWR_HOME": str(home)}
+
+
+def start(
+    module: str, *arguments: str, environment: dict[str, str], log: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a Python module in a process group of its own; its output goes to the log, or where ours goes."""
+    command = [sys.executable, "-m", module, *arguments]
+    with log.open("ab") if log else nullcontext() as out:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0
+        )
 
 
 def end(process: subprocess.Popen[bytes], patience: float = 8.0) -> None:
@@ -191,7 +202,7 @@ def end(process: subprocess.Popen[bytes], patience: float = 8.0) -> None:
     process.wait()
 
 
-def _need(port: int) -> None:
+def _require_free(port: int) -> None:
     """Raise BadInputError if somebody listens at a port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
