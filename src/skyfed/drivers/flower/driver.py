@@ -36,6 +36,7 @@ class Node:
     since: str
 
 
+Idle = Callable[[], None]  # is called now and then while a round has no upload yet; may raise: nothing would be lost
 RollCall = Callable[[], dict[int, Node | None]]  # every vehicle on the list of keys; None: out of touch
 
 
@@ -70,17 +71,8 @@ class FlowerDriver:
     keeps_memory, central = True, False
 
     def __init__(
-        self,
-        onboard: Onboard,
-        grid: Grid,
-        roll_call: RollCall,
-        say: Callable[[str], None],
-        idle: Callable[[], None] = lambda: None,
+        self, onboard: Onboard, grid: Grid, roll_call: RollCall, say: Callable[[str], None], idle: Idle
     ) -> None:
-        """Take what is needed.
-
-        idle: is called now and then while a round has no upload yet; may raise, since nothing would be lost.
-        """
         self._onboard, self._config = onboard, onboard.config
         self._grid, self._roll_call, self._say, self._idle = grid, roll_call, say, idle
         self._run = run_identity(self._config)

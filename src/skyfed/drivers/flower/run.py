@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-
-from flwr.serverapp import Grid
 
 from skyfed.config import Config
 from skyfed.drivers.execute import Watcher
 from skyfed.drivers.flower.credentials import CREDENTIALS, LISTED, make_credentials, read_identity, read_station
-from skyfed.drivers.flower.server_app import make_app, run_rounds
-from skyfed.drivers.flower.station import LostError, Station, end, free_port, open_station, start
+from skyfed.drivers.flower.driver import Idle
+from skyfed.drivers.flower.server_app import run_rounds
+from skyfed.drivers.flower.station import LostError, end, free_port, open_station, start
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.files import write_whole
 from skyfed.flight.fleet_plan import load_fleet_plan
@@ -71,30 +71,19 @@ def for_fleet(config: Config) -> tuple[Config, str]:
     return config.model_copy(update={"algorithms": rest}), line if central else ""
 
 
-def run_station(folder: RunFolder, watcher: Watcher, idle: Callable[[], None] = lambda: None) -> list[str]:
-    """Run what is not yet done; a SuperLink that dies is started again. Returns a line for each that diverged.
-
-    idle: is called now and then while a round has no upload yet, and may raise.
-    """
+def run_station(folder: RunFolder, watcher: Watcher, idle: Idle) -> list[str]:
+    """Run what is not yet done; a SuperLink that dies is started again. Returns a line for each that diverged."""
     config, log = folder.read_config(), folder.path / LOG
-    credentials, diverged = read_station(folder.path / CREDENTIALS), list[str]()
-    journal = Journal(log, watcher)
-
+    credentials, journal = read_station(folder.path / CREDENTIALS), Journal(log, watcher)
     lost, before = 0, 0
     while True:
         try:
             with open_station(credentials, config.fleet.largest, log) as station:
-
-                def register(keys: dict[int, str], station: Station = station) -> None:
-                    station.register(keys, journal.say)
-
-                def serve(grid: Grid, place: Path) -> None:
-                    diverged[:] = run_rounds(grid, folder, journal, register, idle)
-
+                register = partial(station.register, say=journal.say)
                 register(credentials.vehicles)
                 journal.say(f"the station listens at {credentials.address} for {len(credentials.vehicles)} vehicles")
-                station.run(make_app(serve), folder.path.resolve())
-            return diverged
+                serve = partial(run_rounds, folder=folder, watcher=journal, register=register, idle=idle)
+                return station.run(serve, folder.path.resolve())
         except LostError as error:
             lost = 1 if journal.rounds > before else lost + 1
             before = journal.rounds

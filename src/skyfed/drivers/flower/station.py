@@ -11,20 +11,11 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import httpx
-from flwr.app.user_config import UserConfig
 from flwr.cli.build import build_fab_from_files
-from flwr.proto.control_pb2 import (
-    ListNodesRequest,
-    ListRunsRequest,
-    RegisterNodeRequest,
-    StartRunRequest,
-    StopRunRequest,
-    UnregisterNodeRequest,
-)
+from flwr.proto import control_pb2
 from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
 from flwr.reference.constant import Status, SubStatus
-from flwr.reference.serde import context_from_proto, fab_to_proto, run_from_proto, user_config_to_proto
-from flwr.serverapp import ServerApp
+from flwr.reference.serde import fab_to_proto, run_from_proto, user_config_to_proto
 from flwr.supercore.constant import NodeStatus, TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
@@ -77,43 +68,40 @@ class Station:
         """
         wanted = {key.encode(): u for u, key in vehicles.items()}
         with self._control() as control:
-            nodes = control.ListNodes(ListNodesRequest()).nodes_info
+            nodes = control.ListNodes(control_pb2.ListNodesRequest()).nodes_info
             removed = {bytes(node.public_key) for node in nodes if node.status == NodeStatus.UNREGISTERED}
             known = {bytes(node.public_key): node.node_id for node in nodes if node.status != NodeStatus.UNREGISTERED}
             for key, u in wanted.items():
                 if key in removed:
                     say(f"vehicle {u} has a key that was removed before; it needs a new one")
                 elif key not in known:
-                    control.RegisterNode(RegisterNodeRequest(public_key=key, name=f"vehicle-{u}"))
+                    control.RegisterNode(control_pb2.RegisterNodeRequest(public_key=key, name=f"vehicle-{u}"))
             for key, node in known.items():
                 if key not in wanted:
-                    control.UnregisterNode(UnregisterNodeRequest(node_id=node))
+                    control.UnregisterNode(control_pb2.UnregisterNodeRequest(node_id=node))
         self._ready.touch()
 
-    def run(self, app: ServerApp, folder: Path) -> None:
-        """Start a Flower run and be its server app, in this process."""
+    def run(self, serve: Callable[[HttpGrid], list[str]], folder: Path) -> list[str]:
+        """Start a Flower run and be its server app, in this process; returns what `serve` returns."""
         content, _ = build_fab_from_files({"pyproject.toml": _APP.format(version=__version__).encode()})
-        settings: UserConfig = {"folder": str(folder)}
-        fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
+        fab = fab_to_proto(Fab(hashlib.sha256(content).hexdigest(), content, {}))
+        settings = user_config_to_proto({"folder": str(folder)})
         with self._control() as control:
-            for run in control.ListRuns(ListRunsRequest()).run_dict.values():
+            for run in control.ListRuns(control_pb2.ListRunsRequest()).run_dict.values():
                 if run.status.status != Status.FINISHED:  # of a station that was killed: vehicles would wait for it
-                    control.StopRun(StopRunRequest(run_id=run.run_id))
-            control.StartRun(
-                StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(settings), federation="")
-            )
+                    control.StopRun(control_pb2.StopRunRequest(run_id=run.run_id))
+            control.StartRun(control_pb2.StartRunRequest(fab=fab, override_config=settings, federation=""))
         grid = self._grid()
         done, details = SubStatus.FAILED, "stopped"
         try:
             given = grid._runtime_client.PullTaskInput(PullTaskInputRequest())
             TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
             TaskIdentity.node_id = given.context.node_id
-            context = context_from_proto(given.context)
-            context.run_config = settings
             grid.set_run(run_from_proto(given.run))
             with beating(grid._runtime_client):
-                app(grid, context)
+                lines = serve(grid)
             done, details = SubStatus.COMPLETED, ""
+            return lines
         except httpx.HTTPError as error:
             raise LostError(f"the SuperLink does not answer ({type(error).__name__}: {error})") from error
         finally:
@@ -138,15 +126,13 @@ class Station:
 
     @contextmanager
     def _control(self) -> Iterator[ControlHttpClient]:
-        client = ControlHttpClient.from_server_address(self._address, False, self._authority, [])
         try:
-            yield client
+            with ControlHttpClient.from_server_address(self._address, False, self._authority, []) as client:
+                yield client
         except httpx.HTTPStatusError as error:
             raise LostError(f"the SuperLink refuses: {' '.join(error.response.text.split())[:200]}") from error
         except httpx.HTTPError as error:
             raise LostError(f"the SuperLink does not answer ({error})") from error
-        finally:
-            client.close()
 
 
 @contextmanager
@@ -220,9 +206,8 @@ def free_port() -> int:
 
 
 def _wait(process: subprocess.Popen[bytes], address: str, authority: bytes, log: Path) -> None:
-    client = ControlHttpClient.from_server_address(address, False, authority, [])
     until = time.monotonic() + _START
-    try:
+    with ControlHttpClient.from_server_address(address, False, authority, []) as client:
         while time.monotonic() < until:
             if process.poll() is not None:
                 raise LostError(f"the SuperLink ended at its start (exit code {process.returncode}); see {log}")
@@ -230,6 +215,4 @@ def _wait(process: subprocess.Popen[bytes], address: str, authority: bytes, log:
                 client._client.get(f"https://{address}/health", timeout=2).raise_for_status()
                 return
             time.sleep(0.1)
-    finally:
-        client.close()
     raise LostError(f"the SuperLink did not come up; see {log}")
