@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from skyfed.files import storage_errors, write_whole
@@ -75,8 +76,7 @@ def _name(job: SweepJob, kind: str) -> str:
 
 
 def _last_line(path: Path) -> str:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    except OSError:
-        lines = []
-    return lines[-1] if lines else "no output"
+    with suppress(OSError):
+        if lines := path.read_text(encoding="utf-8", errors="replace").strip().splitlines():
+            return lines[-1]
+    return "no output"
