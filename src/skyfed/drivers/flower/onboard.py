@@ -81,7 +81,7 @@ class MemoryFolder:
 
     def before(self, label: str, at: int) -> tuple[Arrays, str]:
         """Return the memory that an exchange starts from, and a remark if it was lost."""
-        for path in [path for path in reversed(self._files(label)) if self._number(path) < at]:
+        for path in [path for number, path in reversed(self._files(label)) if number < at]:
             try:
                 memory, about = view_arrays(path.read_bytes())
                 if about.get("run") == self._run:
@@ -94,22 +94,19 @@ class MemoryFolder:
     def keep(self, label: str, at: int, memory: Arrays, kept: int) -> None:
         """Keep the memory after an exchange, and that of so many before it; the station may go back to these."""
         files = self._files(label)
-        for path in [path for path in files if self._number(path) >= at]:
+        for path in [path for number, path in files if number >= at]:
             path.unlink()
-        before = [path for path in files if self._number(path) < at]
-        if not memory and not before:
+        first = all(number >= at for number, _ in files)
+        if first and not memory:
             return
         self._place.mkdir(parents=True, exist_ok=True)
-        if not before:
+        if first:
             (self._place / f"{label}.used").touch()
         write_whole(self._place / f"{label}-{at:07d}.safetensors", pack_arrays(memory, {"run": self._run}))
-        for path in self._files(label)[: -max(2, kept)]:
+        for _, path in self._files(label)[: -max(2, kept)]:
             path.unlink()
 
-    def _files(self, label: str) -> list[Path]:
-        own = [path for path in self._place.glob("*.safetensors") if path.stem.rpartition("-")[0] == label]
-        return sorted(own, key=self._number)
-
-    @staticmethod
-    def _number(path: Path) -> int:
-        return int(path.stem.rpartition("-")[2])
+    def _files(self, label: str) -> list[tuple[int, Path]]:
+        """Return the files of an algorithm with the numbers of their exchanges, the oldest first."""
+        named = [(path.stem.rpartition("-"), path) for path in self._place.glob("*.safetensors")]
+        return sorted((int(number), path) for (owner, _, number), path in named if owner == label)
