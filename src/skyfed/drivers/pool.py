@@ -1,6 +1,5 @@
 """Jobs in worker processes, one thread each; what jobs share is in files in memory."""
 
-import contextlib
 import fcntl
 import json
 import os
@@ -8,7 +7,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -27,16 +26,16 @@ from skyfed.workers import Crew
 Open = Callable[[Onboard], AbstractContextManager[Driver]]
 
 _HEAD = struct.Struct("<4I")  # lengths of the words and of two sets of arrays, and whether the second is there
-_WORDS = ("do", "label", "round", "vehicle", "words")  # of a job; its arrays travel beside them
+_FIELDS = ("do", "label", "round", "vehicle", "words")  # of a job, besides its arrays
 _KEPT = 2  # files in memory that are kept for the next call
 
 
 def open_here(onboard: Onboard, workers: int) -> AbstractContextManager[Driver]:
     """Return a driver that does jobs on this machine: in worker processes, or in this process where one is enough."""
-    return PoolDriver(onboard.config, workers) if workers > 1 else InlineDriver(onboard)
+    return PoolDriver(onboard.config, workers) if workers > 1 else nullcontext(InlineDriver(onboard))
 
 
-class PoolDriver:
+class PoolDriver(AbstractContextManager["PoolDriver"]):
     """Spreads jobs over worker processes; use as a context manager.
 
     Order and number of workers change nothing: every reply follows from its job, and replies are handed on in order.
@@ -51,9 +50,6 @@ class PoolDriver:
         self._shared: dict[tuple[tuple[str, int], ...], tuple[Arrays, Path]] = {}
         self._count = 0
 
-    def __enter__(self) -> "PoolDriver":
-        return self
-
     def __exit__(self, *error: Any) -> None:
         self._crew.__exit__(*error)
         self._place.cleanup()
@@ -62,7 +58,7 @@ class PoolDriver:
         """Yield the replies in order."""
         paths = [self._share(job.sent) for job in jobs]
         packed = [
-            _pack({name: getattr(job, name) for name in _WORDS} | {"sent": str(path)}, job.data, job.memory)
+            _pack({name: getattr(job, name) for name in _FIELDS} | {"sent": str(path)}, job.data, job.memory)
             for job, path in zip(jobs, paths, strict=True)
         ]
         for answer in self._crew.run_in_order(packed):
@@ -94,7 +90,7 @@ class Memory:
     def __init__(self) -> None:
         root = Path("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir())
         for old in root.glob("skyfed-*/lock"):
-            with contextlib.suppress(OSError), old.open() as file:  # another user's, or another process was faster
+            with suppress(OSError), old.open() as file:  # another user's, or another process was faster
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(old.parent)
         with storage_errors(root):

@@ -1,11 +1,11 @@
 """Runs the jobs of a sweep, each in a process of its own, some side by side; what is done is not done again."""
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 
 from skyfed.files import storage_errors, write_whole
 from skyfed.runs.folder import locked
@@ -34,7 +34,7 @@ def run_jobs(jobs: list[SweepJob], place: Path, parallel: int, cores: int, done:
     logs = place / "logs"
     with storage_errors(logs):
         logs.mkdir(parents=True, exist_ok=True)
-    running: dict[subprocess.Popen[bytes], SweepJob] = {}
+    running: dict[Popen[bytes], SweepJob] = {}
     failures = []
     try:
         while waiting or running:
@@ -61,14 +61,12 @@ def finished(job: SweepJob, place: Path) -> bool:
     return all(is_done(place / job.place / name) for name in job.config.labels)
 
 
-def _start(job: SweepJob, place: Path, logs: Path, workers: int) -> subprocess.Popen[bytes]:
+def _start(job: SweepJob, place: Path, logs: Path, workers: int) -> Popen[bytes]:
     config = logs / _name(job, "toml")
     write_whole(config, job.config.model_copy(update={"workers": workers}).to_toml().encode())
     command = [sys.executable, "-m", "skyfed", "run", str(config), "--out", str(place / job.place), "--plain"]
     with storage_errors(logs), (logs / _name(job, "log")).open("ab") as log:
-        return subprocess.Popen(
-            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=child_environment()
-        )
+        return Popen(command, stdout=log, stderr=log, stdin=DEVNULL, start_new_session=True, env=child_environment())
 
 
 def _name(job: SweepJob, kind: str) -> str:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from skyfed.config import Config
 from skyfed.drivers.execute import Watcher
@@ -22,7 +22,7 @@ _ENVIRONMENT = {
 }
 
 
-class Tracking:
+class Tracking(AbstractContextManager["Tracking"]):
     """A watcher that hands every round to the trackers first."""
 
     def __init__(self, folder: RunFolder, config: Config, watcher: Watcher) -> None:
@@ -37,9 +37,6 @@ class Tracking:
         for name in config.track.to:
             with self._dropping(name):
                 self._sinks[name] = open_sink(name, run, self._ledger)
-
-    def __enter__(self) -> "Tracking":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._end()

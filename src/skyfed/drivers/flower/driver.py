@@ -1,4 +1,4 @@
-"""Carries rounds to real vehicles: asks who is there, waits until the deadline, asks again, drops nonsense."""
+"""Carries rounds to real vehicles: asks those in touch, waits until the deadline, asks again, drops bad replies."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from skyfed.wire import DecodeError, Expected, decode_parts, encode_content
 
 _POLL = 0.2  # seconds between two looks for replies; a look costs the SuperLink some milliseconds
 _ROLL_CALL = 1.0  # seconds between two looks at who is there
-_PATIENT = 5.0  # seconds before it is said who is waited for
+_PATIENT = 5.0  # seconds before the station says which vehicles it waits for
 _SLACK = 60.0  # seconds that a message outlives its round, since Flower refuses to take one that has expired
 _AWAY, _UNLISTED = "out of touch", "its key was removed"
 
@@ -30,7 +30,7 @@ class AloneError(SkyfedError):
 
 @dataclass(frozen=True)
 class Node:
-    """A vehicle that is in touch: its Flower node, and since when; who came back has lost what it was asked."""
+    """A vehicle that is in touch: its Flower node, and since when; one that came back has lost its message."""
 
     id: int
     since: str
@@ -63,7 +63,7 @@ class _Call:
 
 
 class FlowerDriver:
-    """A driver over Flower's grid; use as a context manager.
+    """A driver over Flower's grid.
 
     The station has the model and the test samples: it tests here, and never trains. Vehicles keep their memory.
     """
@@ -80,12 +80,6 @@ class FlowerDriver:
         self._present: dict[int, Node] = {}
         self._listed: set[int] = set()
         self._first = True
-
-    def __enter__(self) -> "FlowerDriver":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def call(self, jobs: Jobs) -> Iterator[Reply | Missing]:
         """Yield the replies in order: vehicles' work once the round is closed, tests done here."""
@@ -122,7 +116,7 @@ class FlowerDriver:
                 yield Missing(u, call.reason)
 
     def _gather(self, calls: dict[int, _Call], closes: float) -> None:
-        """Ask everyone who is or comes there, until all have answered or the round closes."""
+        """Ask every vehicle that is or comes in touch, until all have answered or the round closes."""
         fleet, looked, quiet = self._config.fleet, 0.0, time.monotonic()
         named = not self._first
         while (waiting := [u for u in calls if calls[u].open(fleet.tries)]) and (now := time.monotonic()) < closes:
@@ -181,7 +175,7 @@ class FlowerDriver:
                 call.node, call.reason = None, "the SuperLink does not take messages for it"
 
     def _replies(self, calls: dict[int, _Call]) -> int:
-        """Take in what has come; returns how many replies."""
+        """Take in the replies that have come; returns their number."""
         awaited = {call.message: u for u, call in calls.items() if call.message}
         count = 0
         for reply in self._grid.pull_messages(list(awaited)) if awaited else ():

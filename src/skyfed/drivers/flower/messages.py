@@ -52,8 +52,8 @@ def ask(node: int, order: Order, content: bytes, seconds: float, attempt: int) -
 def read_order(message: Message) -> tuple[Order, bytes]:
     """Return what a message asks for."""
     try:
-        words, content = message.content["job"], message.content["model"]["bytes"]
-        order = Order(*(words[field.name] for field in fields(Order)))
+        record, content = message.content["job"], message.content["model"]["bytes"]
+        order = Order(*(record[field.name] for field in fields(Order)))
     except (KeyError, TypeError) as error:
         raise ReplyError(f"not a job: {error}") from None
     whole = all(type(number) is int and number >= 0 for number in (order.round, order.vehicle, order.exchange))

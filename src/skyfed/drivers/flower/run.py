@@ -1,7 +1,6 @@
 """A run across machines from its first round to its last, through SuperLinks that die; and all of it on one machine."""
 
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from subprocess import Popen
 
 from skyfed.config import Config
 from skyfed.drivers.execute import Watcher
@@ -103,7 +103,7 @@ def rehearsal(folder: RunFolder, vehicles: int) -> Iterator[Callable[[], None]]:
     if (own / LISTED).exists() and not read_station(own).rehearsal:
         raise BadInputError(f"--out {folder.path}: a station's folder, whose keys vehicles have; allowed: a new folder")
     logs = [own / f"vehicle-{u}.log" for u in range(vehicles)]
-    processes: list[subprocess.Popen[bytes]] = []
+    processes: list[Popen[bytes]] = []
 
     def check() -> None:
         for u, process in enumerate(processes):

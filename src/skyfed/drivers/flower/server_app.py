@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from flwr.app import Context
@@ -48,7 +49,7 @@ def run_rounds(
 
     return execute(
         folder, config, load_task(config.data), plan, 1, watcher,
-        lambda onboard: FlowerDriver(onboard, grid, roll_call, watcher.say, idle),
+        lambda onboard: nullcontext(FlowerDriver(onboard, grid, roll_call, watcher.say, idle)),
     )  # fmt: skip
 
 

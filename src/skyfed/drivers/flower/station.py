@@ -3,12 +3,12 @@
 import hashlib
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from subprocess import DEVNULL, Popen, TimeoutExpired
 
 import httpx
 from flwr.cli.build import build_fab_from_files
@@ -43,11 +43,6 @@ clientapp = "skyfed.drivers.flower.client_app:app"
 [tool.flwr.app.config]
 folder = ""
 """
-_QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-}
 
 
 class LostError(SkyfedError):
@@ -163,27 +158,29 @@ def open_station(credentials: StationCredentials, largest: float, log: Path) -> 
 
 def flower_environment(home: Path) -> dict[str, str]:
     """Return the environment of a Flower process that keeps its files in `home` and asks nobody on the network."""
-    return {**os.environ, **_QUIET, "FLWR_HOME": str(home)}
+    return {
+        **os.environ,
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    }
 
 
-def start(
-    module: str, *arguments: str, environment: dict[str, str], log: Path | None = None
-) -> subprocess.Popen[bytes]:
+def start(module: str, *arguments: str, environment: dict[str, str], log: Path | None = None) -> Popen[bytes]:
     """Start a Python module in a process group of its own; its output goes to the log, or where ours goes."""
     command = [sys.executable, "-m", module, *arguments]
     with log.open("ab") if log else nullcontext() as out:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0
-        )
+        return Popen(command, stdin=DEVNULL, stdout=out, stderr=out, env=environment, process_group=0)
 
 
-def end(process: subprocess.Popen[bytes], patience: float = 8.0) -> None:
+def end(process: Popen[bytes], patience: float = 8.0) -> None:
     """Ask a process of ours to stop, and insist after a while."""
     if process.poll() is None:
         process.terminate()
         try:
             process.wait(patience)
-        except subprocess.TimeoutExpired:
+        except TimeoutExpired:
             process.kill()
     process.wait()
 
@@ -205,7 +202,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait(process: subprocess.Popen[bytes], address: str, authority: bytes, log: Path) -> None:
+def _wait(process: Popen[bytes], address: str, authority: bytes, log: Path) -> None:
     until = time.monotonic() + _START
     with ControlHttpClient.from_server_address(address, False, authority, []) as client:
         while time.monotonic() < until:

@@ -3,11 +3,11 @@
 Flower's own executor starts one process per task; `--isolation process` leaves the executor to us.
 """
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from subprocess import Popen
 from threading import Event, Thread
 
 import httpx
@@ -77,7 +77,7 @@ def beating(client: RuntimeHttpClient) -> Iterator[None]:
         thread.join()
 
 
-def serve_vehicle(address: str, secret: bytes, supernode: subprocess.Popen[bytes], met: Callable[[int], None]) -> None:
+def serve_vehicle(address: str, secret: bytes, supernode: Popen[bytes], met: Callable[[int], None]) -> None:
     """Do every task that a SuperNode has, one after the other, while it is alive.
 
     met: is told the id by which the station knows the SuperNode.

@@ -2,12 +2,12 @@
 
 import os
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from subprocess import Popen
 
 import httpx
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
@@ -82,9 +82,7 @@ def _sign_off(credentials: VehicleCredentials, known: Path) -> None:
         link.DeactivateNode(DeactivateNodeRequest(node_id=int(known.read_text())))
 
 
-def _start(
-    credentials: VehicleCredentials, place: Path, poll: float, secret: bytes, port: int
-) -> subprocess.Popen[bytes]:
+def _start(credentials: VehicleCredentials, place: Path, poll: float, secret: bytes, port: int) -> Popen[bytes]:
     home = place / "flower"
     write_secret(home / "runtime.secret", secret)
     return start(
@@ -97,7 +95,7 @@ def _start(
     )  # fmt: skip
 
 
-def _wait(process: subprocess.Popen[bytes], port: int) -> None:
+def _wait(process: Popen[bytes], port: int) -> None:
     """Wait until a SuperNode's own runtime listens, or the SuperNode has ended."""
     while process.poll() is None:
         with socket.socket() as probe:
