@@ -12,10 +12,10 @@ from subprocess import DEVNULL, Popen, TimeoutExpired
 
 import httpx
 from flwr.cli.build import build_fab_from_files
+from flwr.common.constant import Status, SubStatus
+from flwr.common.serde import fab_to_proto, run_from_proto, user_config_to_proto
 from flwr.proto import control_pb2
 from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
-from flwr.reference.constant import Status, SubStatus
-from flwr.reference.serde import fab_to_proto, run_from_proto, user_config_to_proto
 from flwr.supercore.constant import NodeStatus, TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab

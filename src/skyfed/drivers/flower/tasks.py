@@ -12,8 +12,8 @@ from threading import Event, Thread
 
 import httpx
 from flwr.app import Context, Message
+from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
-from flwr.reference.constant import HEARTBEAT_DEFAULT_INTERVAL, SubStatus
 from flwr.supercore.constant import TaskType
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
