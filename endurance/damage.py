@@ -151,10 +151,10 @@ def _through_recorder(case: Path, good: Path, newest: Path) -> str:
 @cache
 def _equipment(case: Path) -> "tuple[Onboard, World]":
     """Return what a start of the run builds first; all cases are copies of one run, so once is enough."""
-    from skyfed.drivers.execute import world_of
     from skyfed.flight.fleet_plan import load_fleet_plan
     from skyfed.onboard import Onboard
     from skyfed.runs.folder import RunFolder
+    from skyfed.runs.start import world_of
     from skyfed.tasks import load_task
 
     config = RunFolder(case).read_config()

@@ -186,7 +186,7 @@ class Rogue:
         reply: Callable[[Order, bytes, Message], Message | None],
         twice: bool = False,
     ) -> None:
-        self._kit, self._reply, self._twice = read_vehicle(place), reply, twice
+        self._credentials, self._reply, self._twice = read_vehicle(place), reply, twice
         self.again = 0
         self.done = threading.Event()
         self.problem: BaseException | None = None
@@ -202,10 +202,10 @@ class Rogue:
 
     def connect(self) -> AbstractContextManager[Any]:
         """Return Flower's own connection of a SuperNode."""
-        place = self._kit.place
+        place = self._credentials.place
         key = load_ssh_private_key((place / "vehicle.key").read_bytes(), None)
         return http_request_response(
-            self._kit.station, False, (place / "ca.pem").read_bytes(), (key, key.public_key()), max_wait_time=60
+            self._credentials.station, False, (place / "ca.pem").read_bytes(), (key, key.public_key()), max_wait_time=60
         )
 
     def _go(self) -> None:

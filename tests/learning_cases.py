@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from skyfed.blocks.aggregate import alphas
 from skyfed.config import Config, load_config
-from skyfed.drivers.execute import world_of
 from skyfed.drivers.inline import InlineDriver
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.jobs import Driver, Job
 from skyfed.learning.local import Trained
 from skyfed.onboard import Onboard
 from skyfed.runs.columns import TABLES
+from skyfed.runs.start import world_of
 from skyfed.runs.tables import Row
 from skyfed.simulate import run
 from skyfed.station import Report, Station

@@ -11,7 +11,7 @@ from torch import nn
 
 from learning_cases import Memory, exchanged, fleet_plan, job_of, pictures, run_row, start_of, station_of, tiny_config
 from skyfed.config import load_config
-from skyfed.drivers.execute import execute, world_of
+from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings, TrainSettings
@@ -19,6 +19,7 @@ from skyfed.learning.shapes import all_multiplications, conv_inputs
 from skyfed.report.terminal_tables import print_resources, summarise
 from skyfed.report.view import RunView
 from skyfed.runs.folder import RunFolder
+from skyfed.runs.start import world_of
 from skyfed.runs.tables import Table
 from skyfed.world.cost import (
     CostSettings,

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from learning_cases import exchanged, fleet_plan, onboard_of, pictures, start_of, station_of, tiny_config
 from skyfed.config import Config, load_config
-from skyfed.drivers.execute import execute, quantiser_warnings
+from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
 from skyfed.faults import FaultSettings, present
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import claim_seeds, parse_seeds, seed_folders
+from skyfed.runs.start import quantiser_warnings
 from skyfed.runs.tables import Row, Table, is_done
 from skyfed.simulate import federated_round
 

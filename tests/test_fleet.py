@@ -28,8 +28,10 @@ from waiting import LONG
 def tried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("fleet")
     words = sets(*SMALL, f"algorithms={ALGORITHMS}".replace("'", '"'), "rounds=2")
-    craft = start("try", "smoke", "--vehicles", "2", *words, "--out", str(place / "run"), "--plain", log=place / "out")
-    assert craft.wait(LONG) == 0, (place / "out").read_text()
+    process = start(
+        "try", "smoke", "--vehicles", "2", *words, "--out", str(place / "run"), "--plain", log=place / "out"
+    )
+    assert process.wait(LONG) == 0, (place / "out").read_text()
     return place / "run"
 
 

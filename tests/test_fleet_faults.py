@@ -59,12 +59,12 @@ def test_a_vehicle_killed_in_the_middle_of_a_round_comes_back(tmp_path):
     with Yard(tmp_path / "yard", 2, *ONE) as yard:
         yard.station()
         yard.vehicle(0)
-        craft = yard.vehicle(1)
+        vehicle_process = yard.vehicle(1)
         yard.wait("round 1: 2 in")
-        craft.send_signal(signal.SIGSTOP)  # its SuperNode goes on and takes the next message
+        vehicle_process.send_signal(signal.SIGSTOP)  # its SuperNode goes on and takes the next message
         assert 2 <= standing(yard) < 6  # a round is open, and waits for it
-        craft.kill()
-        craft.wait()
+        vehicle_process.kill()
+        vehicle_process.wait()
         yard.vehicle(1)
         yard.end()
         assert (1, 5) not in yard.same_as_absent(tmp_path)
@@ -83,9 +83,9 @@ def test_a_supernode_that_is_killed_is_started_again(tmp_path):
     with Yard(tmp_path / "yard", 2, *ONE) as yard:
         yard.station()
         yard.vehicle(0)
-        craft = yard.vehicle(1)
+        vehicle_process = yard.vehicle(1)
         yard.wait("round 1: 2 in")
-        (node,) = children(craft, "skyfed.drivers.flower.node")
+        (node,) = children(vehicle_process, "skyfed.drivers.flower.node")
         os.kill(node, signal.SIGKILL)
         yard.end()
         assert says(tmp_path / "yard" / "vehicle-1.out", "the SuperNode ended (exit code -9); starting it again")
@@ -130,16 +130,16 @@ def test_thirty_rounds_with_a_third_dropping_out_at_random(tmp_path, pace):
     settings = ['algorithms=["2ceoafl"]', "rounds=30", "eval_every=30", "fleet.tries=1", "fleet.patience=1000"]
     with Yard(tmp_path / "yard", 3, *settings, f"fleet.deadline={max(6, pace / 3):.1f}") as yard:
         yard.station()
-        crafts = [yard.vehicle(u) for u in range(3)]
+        vehicle_processes = [yard.vehicle(u) for u in range(3)]
         yard.wait("round 0: ")
         coins, done = stream(5, "drop", 0, 0), 0
         while yard.processes["station"].poll() is None:
             if yard.closed() > done:  # a new round: who is asleep in it cannot answer
                 done = yard.closed()
-                asleep = [bool(coins.random() < 0.3) for _ in crafts]
+                asleep = [bool(coins.random() < 0.3) for _ in vehicle_processes]
                 asleep[done % 3] &= not all(asleep)  # somebody is awake
-                for craft, sleeps in zip(crafts, asleep, strict=True):
-                    craft.send_signal(signal.SIGSTOP if sleeps else signal.SIGCONT)
+                for vehicle_process, sleeps in zip(vehicle_processes, asleep, strict=True):
+                    vehicle_process.send_signal(signal.SIGSTOP if sleeps else signal.SIGCONT)
             time.sleep(0.05)
         yard.end()
         missed = yard.same_as_absent(tmp_path)
@@ -152,11 +152,11 @@ def test_a_late_vehicle_misses_the_round_and_is_in_again_later(tmp_path, pace):
     with Yard(tmp_path / "yard", 2, 'algorithms=["2ceoafl"]', "rounds=6", "fleet.tries=1", deadline) as yard:
         yard.station()
         yard.vehicle(0)
-        craft = yard.vehicle(1)
+        vehicle_process = yard.vehicle(1)
         yard.wait("round 0: 2 in")
-        craft.send_signal(signal.SIGSTOP)
+        vehicle_process.send_signal(signal.SIGSTOP)
         yard.wait("vehicle 1 is left out")
-        craft.send_signal(signal.SIGCONT)  # and answers what nobody waits for any more
+        vehicle_process.send_signal(signal.SIGCONT)  # and answers what nobody waits for any more
         yard.end()
         missed = yard.same_as_absent(tmp_path)
         assert {u for u, _ in missed} == {1}
@@ -190,21 +190,21 @@ def test_spoilt_bytes_are_dropped_with_id_and_reason(tmp_path, how):
 
 def test_a_rehearsal_that_is_killed_leaves_nothing_running(tmp_path):
     words = ["smoke", "--vehicles", "2", *sets(*SMALL, "rounds=50"), "--out", str(tmp_path / "run"), "--plain"]
-    craft = start("try", *words, log=tmp_path / "out")
+    process = start("try", *words, log=tmp_path / "out")
     until(lambda: says(tmp_path / "run" / "station.log", "round 0: 2 in"))
-    ours = family(craft.pid)
+    ours = family(process.pid)
     assert len(ours) >= 5  # a SuperLink, and two vehicles with a SuperNode each
-    craft.kill()
-    craft.wait()
+    process.kill()
+    process.wait()
     until(lambda: not any(map(runs, ours)))
 
 
 def test_a_rehearsal_whose_vehicle_ends_says_so(tmp_path):
     words = ["smoke", "--vehicles", "2", *sets(*SMALL, "rounds=50"), "--out", str(tmp_path / "run"), "--plain"]
-    craft = start("try", *words, log=tmp_path / "out")
-    until(lambda: len(children(craft, "vehicle-")) == 2)
-    os.kill(children(craft, "vehicle-")[0], signal.SIGKILL)
-    assert craft.wait(LONG) == 1
+    process = start("try", *words, log=tmp_path / "out")
+    until(lambda: len(children(process, "vehicle-")) == 2)
+    os.kill(children(process, "vehicle-")[0], signal.SIGKILL)
+    assert process.wait(LONG) == 1
     assert says(tmp_path / "out", "vehicle 0 ended (exit code -9)")
 
 
@@ -213,8 +213,8 @@ def test_full_resnet_uploads_go_through_unchanged(tmp_path):
         'algorithms=["afl"]', "rounds=2", "eval_every=2", "flight.method=greedy", "data.name=synthetic", "vehicles=2",
         "sensing.n_max=10", "sensing.initial=64", "train.kappa=1", "fleet.poll=0.2", "workers=1",
     ]  # fmt: skip
-    craft = start("try", "paper", *sets(*settings), "--out", str(tmp_path / "run"), "--plain", log=tmp_path / "out")
-    assert craft.wait(LONG) == 0, (tmp_path / "out").read_text()
+    process = start("try", "paper", *sets(*settings), "--out", str(tmp_path / "run"), "--plain", log=tmp_path / "out")
+    assert process.wait(LONG) == 0, (tmp_path / "out").read_text()
     assert run_arguments(["run", "paper", *sets(*settings), "--out", str(tmp_path / "here"), "--plain"]) == 0
     assert np.array_equal(weights(tmp_path / "run", "afl"), weights(tmp_path / "here", "afl"))
     assert min(row["wire_bytes"] for row in Table(tmp_path / "run" / "afl", "uplink").rows()) > 10e6

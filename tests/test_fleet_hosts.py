@@ -81,22 +81,22 @@ def test_three_hosts_end_in_the_same_bits(hosts, tmp_path):
     words = ["--address", f"{STATION}:9092", "--out", str(tmp_path / "fleet"), *sets(*settings)]
     assert run_arguments(["fleet", "keys", "smoke", *words, "--plain"]) == 0
     station = tmp_path / "fleet" / "station"
-    crafts = [on(hosts[0], "station", str(station), "--plain", log=tmp_path / "station.out")]
+    processes = [on(hosts[0], "station", str(station), "--plain", log=tmp_path / "station.out")]
     try:
         for u in range(2):
             place = tmp_path / "fleet" / f"vehicle-{u}"
-            crafts.append(on(hosts[u + 1], "vehicle", str(place), log=tmp_path / f"vehicle-{u}.out"))
+            processes.append(on(hosts[u + 1], "vehicle", str(place), log=tmp_path / f"vehicle-{u}.out"))
         until(lambda: says(station / "station.log", "the station listens"))
         door = ["curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", f"https://{STATION}:9092/v1/control/list-runs"]
         if shutil.which("curl"):
             asked = subprocess.run(["ip", "netns", "exec", hosts[1], *door], capture_output=True, check=False)
             assert asked.stdout == b"403"
             assert says(station / "station.log", "from 10.87.0.2: asks for what only the station itself may use")
-        assert crafts[0].wait(LONG) == 0, (tmp_path / "station.out").read_text()
+        assert processes[0].wait(LONG) == 0, (tmp_path / "station.out").read_text()
     finally:
-        for craft in crafts:
-            craft.terminate()
-        for craft in crafts:
-            craft.wait(LONG)
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(LONG)
     here = in_process(tmp_path / "here", *settings)
     assert np.array_equal(weights(station, "2ceoafl"), weights(here, "2ceoafl"))

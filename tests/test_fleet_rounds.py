@@ -14,7 +14,6 @@ from flwr.supercore.task_identity import TaskIdentity
 from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config
-from skyfed.drivers.execute import world_of
 from skyfed.drivers.flower import driver as driver_module
 from skyfed.drivers.flower.driver import AloneError, FlowerDriver, Node
 from skyfed.drivers.flower.messages import ReplyError, answer, read_order, read_reply, refuse
@@ -24,6 +23,7 @@ from skyfed.errors import BadInputError
 from skyfed.jobs import Driver, Job, Upload
 from skyfed.onboard import Onboard
 from skyfed.runs.columns import named
+from skyfed.runs.start import world_of
 from skyfed.simulate import federated_round
 from skyfed.station import Report, Station
 from skyfed.types import Arrays

@@ -253,8 +253,8 @@ def test_addresses_that_are_none_are_refused(tmp_path, capsys, address):
 
 
 @pytest.fixture(scope="module")
-def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("kits") / "fleet"
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("credentials") / "fleet"
     words = ["--address", "station.example:9092", "--vehicles", "2", *sets(*SMALL)]
     assert run_arguments(["fleet", "keys", "smoke", *words, "--out", str(place), "--plain"]) == 0
     return place
@@ -280,9 +280,9 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("name", "text", "words"), DAMAGE)
-def test_damaged_kits_are_named_in_a_line(kits, tmp_path, capsys, name, text, words):
+def test_damaged_credentials_are_named_in_a_line(folders, tmp_path, capsys, name, text, words):
     place = tmp_path / "fleet"
-    shutil.copytree(kits, place)
+    shutil.copytree(folders, place)
     (place / name).unlink()
     if text is not None:
         (place / name).write_text(text)
@@ -293,27 +293,27 @@ def test_damaged_kits_are_named_in_a_line(kits, tmp_path, capsys, name, text, wo
     assert error.count("\n") == 1
 
 
-def test_a_vehicle_carries_nobody_elses_flight(kits):
-    whole, own = (load_fleet_plan(kits / name / "plan.npz") for name in ("station", "vehicle-1"))
+def test_a_vehicle_carries_nobody_elses_flight(folders):
+    whole, own = (load_fleet_plan(folders / name / "plan.npz") for name in ("station", "vehicle-1"))
     assert not np.array_equal(whole.positions[0], whole.positions[1])
     for part in ("positions", "association", "centres", "psi"):
         assert np.array_equal(getattr(own, part)[0], getattr(whole, part)[1]), part
         assert np.array_equal(getattr(own, part)[1], getattr(whole, part)[1]), part
 
 
-def test_a_vehicles_folder_belongs_to_one_process(kits, capsys):
-    with locked(kits / "vehicle-0"):
-        assert run_arguments(["fleet", "vehicle", str(kits / "vehicle-0")]) == 3
+def test_a_vehicles_folder_belongs_to_one_process(folders, capsys):
+    with locked(folders / "vehicle-0"):
+        assert run_arguments(["fleet", "vehicle", str(folders / "vehicle-0")]) == 3
     assert "vehicle-0" in capsys.readouterr().err
 
 
-def test_a_rehearsal_and_a_station_do_not_take_each_others_folders(kits, tmp_path, capsys):
-    before = (kits / "station" / "fleet" / "vehicles.json").read_bytes()
-    words = ["fleet", "try", "smoke", "--vehicles", "2", *sets(*SMALL), "--out", str(kits / "station"), "--plain"]
+def test_a_rehearsal_and_a_station_do_not_take_each_others_folders(folders, tmp_path, capsys):
+    before = (folders / "station" / "fleet" / "vehicles.json").read_bytes()
+    words = ["fleet", "try", "smoke", "--vehicles", "2", *sets(*SMALL), "--out", str(folders / "station"), "--plain"]
     assert run_arguments(words) == 2
     assert "a station's folder, whose keys vehicles have" in capsys.readouterr().err
-    assert (kits / "station" / "fleet" / "vehicles.json").read_bytes() == before
-    shutil.copytree(kits, tmp_path / "tried")
+    assert (folders / "station" / "fleet" / "vehicles.json").read_bytes() == before
+    shutil.copytree(folders, tmp_path / "tried")
     make_credentials(tmp_path / "tried" / "station" / "fleet", [], "127.0.0.1:9092", rehearsal=True)
     assert run_arguments(["fleet", "station", str(tmp_path / "tried" / "station")]) == 2
     assert "made by skyfed fleet try" in capsys.readouterr().err

@@ -16,7 +16,6 @@ from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.algorithms import KNOWN as ALGORITHMS
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config
-from skyfed.drivers.execute import world_of
 from skyfed.drivers.inline import InlineDriver
 from skyfed.jobs import Job
 from skyfed.learning.flat import FlatModel, Layout
@@ -26,6 +25,7 @@ from skyfed.learning.settings import ModelSettings
 from skyfed.learning.shapes import conv_inputs, live_taps
 from skyfed.onboard import Onboard
 from skyfed.rng import stream
+from skyfed.runs.start import world_of
 from skyfed.simulate import central_round, federated_round
 from skyfed.station import Station
 from skyfed.types import Arrays, Raw

@@ -11,10 +11,11 @@ from torch.nn import functional
 
 from learning_cases import exchanged, fleet_plan, onboard_of, pictures, run_row, station_of, tiny_config
 from skyfed.config import Config
-from skyfed.drivers.execute import execute, world_of
+from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
 from skyfed.learning.batches import Batches
 from skyfed.runs.folder import RunFolder
+from skyfed.runs.start import world_of
 from skyfed.runs.tables import Table
 from skyfed.tasks import DataSettings, Samples, Task, load_task
 from skyfed.tasks.task import check_task

@@ -12,10 +12,10 @@ from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.cli import run_arguments
 from skyfed.config import Config, load_config
 from skyfed.drivers import tracking
-from skyfed.drivers.execute import execute, run_identity
+from skyfed.drivers.execute import execute
 from skyfed.drivers.tracking import Tracking
 from skyfed.errors import BadInputError
-from skyfed.runs.folder import RunFolder
+from skyfed.runs.folder import RunFolder, run_identity
 from skyfed.runs.tables import Row, Table
 from skyfed.track.settings import require_trackers
 from skyfed.track.sink import Ledger, Tracked, flat

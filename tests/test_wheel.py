@@ -18,7 +18,7 @@ OPTIONAL = {
     "polars": "frames", "pandas": "frames", "pyscipopt": "scip",
     "mlflow": "track", "tensorboard": "track", "wandb": "track", "optuna": "tune",
 }  # fmt: skip
-KNOW_THEM = re.compile(r"api\.py|drivers/flower/|flight/scip\.py|track/|drivers/search\.py")
+KNOW_THEM = re.compile(r"api\.py|drivers/flower/|flight/scip\.py|track/|drivers/optuna_search\.py")
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ import numpy as np
 from skyfed.bench.prepared import planned
 from skyfed.bench.row import Row, to_json
 from skyfed.config import Config, load_config
-from skyfed.drivers.execute import world_of
 from skyfed.learning.batches import Batches
 from skyfed.runs.folder import RunFolder
+from skyfed.runs.start import world_of
 from skyfed.tasks import load_task
 
 _HERE = Path(__file__).parent

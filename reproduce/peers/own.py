@@ -3,11 +3,11 @@
 import sys
 from pathlib import Path
 
-from skyfed.drivers.execute import world_of
 from skyfed.drivers.inline import InlineDriver
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.onboard import Onboard
 from skyfed.runs.folder import RunFolder
+from skyfed.runs.start import world_of
 from skyfed.simulate import run
 from skyfed.station import Report, Station
 from skyfed.tasks import load_task

@@ -1,7 +1,7 @@
 """The station of one row: what it sends to whom, and how it takes in what comes back."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import isnan
 from typing import Any
 
@@ -116,11 +116,7 @@ class Station:
         return message
 
     def _job(self, t: int, exchange: int, vehicle: int, content: Arrays, share: float) -> Job:
-        where = self.world.where(vehicle, t)
-        words = {
-            "share": share, "exchange": exchange,
-            "flown": where.flown, "ground": where.ground, "altitude": where.altitude,
-        }  # fmt: skip
+        words = {"share": share, "exchange": exchange, **asdict(self.world.where(vehicle, t))}
         data, memory = self.world.data(vehicle, t), self.memories.get(vehicle, {})
         return Job("local", content, self.label, t, vehicle, data, memory, words)
 

@@ -263,6 +263,12 @@ def end_with(parent: int, grace: float = 0.0) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def child_environment() -> dict[str, str]:
+    """Return the environment of a skyfed command that imports what this process imports and ends with it."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return {**os.environ, "PYTHONPATH": paths, PARENT: str(os.getpid())}
+
+
 def _starved(error: Exception) -> bool:
     """Tell whether an error means that memory ran out; torch, oneDNN and C++ each have words of their own for it."""
     words = ("allocate memory", "out of memory", "bad_alloc", "could not create a")

@@ -9,13 +9,13 @@ from typing import Any
 from torch import nn
 
 from skyfed.config import Config, load_config
-from skyfed.drivers.execute import world_of
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.jobs import Job
 from skyfed.learning.models import build_model
 from skyfed.onboard import Onboard
 from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import RunFolder
+from skyfed.runs.start import world_of
 from skyfed.tasks import Task, load_task
 from skyfed.types import Arrays
 from skyfed.world import World

@@ -71,9 +71,8 @@ def fleet_keys(
     \b
     skyfed fleet keys quick --vehicles 3 --address 192.0.2.1:9092 --out fleet
     """
-    from skyfed.drivers.flower.credentials import make_credentials, split_address
+    from skyfed.drivers.flower.credentials import CREDENTIALS, make_credentials, split_address
     from skyfed.drivers.flower.run import equip
-    from skyfed.drivers.flower.server_app import KIT
     from skyfed.runs.folder import RunFolder
 
     if not address or out is None:
@@ -82,11 +81,11 @@ def fleet_keys(
     config = _config(source, overrides or [], vehicles)
     mission = prepare(config)
     station, places = out / "station", [out / f"vehicle-{u}" for u in range(config.vehicles)]
-    if (station / KIT / "vehicles.json").exists():
+    if (station / CREDENTIALS / "vehicles.json").exists():
         raise BadInputError(f"--out {out}: has keys already; allowed: a new folder")
     with RunFolder.claim(station, config, sys.argv[1:]) as folder:
         plan_flights(folder, config, mission, plain, f"skyfed fleet keys {source} --address {address} --out {out}")
-        make_credentials(station / KIT, places, address)
+        make_credentials(station / CREDENTIALS, places, address)
         for place in places:
             equip(station, place)
     print(f"written to {out}: station/, vehicle-0/ … vehicle-{config.vehicles - 1}/")
@@ -103,14 +102,14 @@ def fleet_revoke(
 
     A station that runs notices within a second and refuses the vehicle from then on.
     """
-    from skyfed.drivers.flower.credentials import read_station, write_vehicles
-    from skyfed.drivers.flower.server_app import KIT
+    from skyfed.drivers.flower.credentials import CREDENTIALS, read_station, write_vehicles
 
-    kit = read_station(folder / KIT)
-    if vehicle not in kit.vehicles:
-        known = ", ".join(map(str, kit.vehicles))
+    credentials = read_station(folder / CREDENTIALS)
+    if vehicle not in credentials.vehicles:
+        known = ", ".join(map(str, credentials.vehicles))
         raise BadInputError(f"vehicle {vehicle}: no key of it here; known: {known}")
-    write_vehicles(replace(kit, vehicles={u: key for u, key in kit.vehicles.items() if u != vehicle}))
+    others = {u: key for u, key in credentials.vehicles.items() if u != vehicle}
+    write_vehicles(replace(credentials, vehicles=others))
     print(f"vehicle {vehicle} is no longer known to {folder}")
 
 

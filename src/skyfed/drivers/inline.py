@@ -7,18 +7,12 @@ from skyfed.onboard import Onboard
 
 
 class InlineDriver:
-    """Does every job here; use as a context manager."""
+    """Does every job here."""
 
     keeps_memory, central = False, True
 
     def __init__(self, onboard: Onboard) -> None:
         self._onboard = onboard
-
-    def __enter__(self) -> "InlineDriver":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def call(self, jobs: Jobs) -> Iterator[Reply]:
         """Yield the replies in order."""

@@ -44,8 +44,7 @@ def run_search(
             lines += _batch(search, trials, waiting, place, parallel, cores, score)
             for _ in waiting:
                 done()
-            best = trials.best(search.table.upwards)
-            if best is not None:
+            if best := trials.best(search.table.upwards):
                 write_whole(place / "best.toml", best_config(search, best).encode())
     return lines
 
@@ -60,18 +59,15 @@ def ask(table: SearchTable, trials: Sequence[Trial]) -> list[dict[str, Value]]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     first = len(trials) // table.batch * table.batch
     seed = int(stream(table.seed, "search", first).integers(2**31))
-    samplers = {
-        "tpe": lambda: optuna.samplers.TPESampler(seed=seed, constant_liar=table.batch > 1),
-        "random": lambda: optuna.samplers.RandomSampler(seed=seed),
-    }
-    direction = "maximize" if table.upwards else "minimize"
-    study = optuna.create_study(direction=direction, sampler=samplers[table.sampler]())
+    sampler = optuna.samplers.RandomSampler(seed=seed)
+    if table.sampler == "tpe":
+        sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=table.batch > 1)
+    study = optuna.create_study(direction="maximize" if table.upwards else "minimize", sampler=sampler)
     axes = {key: _axis(span) for key, span in table.ranges.items()}
     for trial in trials[:first]:
         state = optuna.trial.TrialState.FAIL if trial.result is None else optuna.trial.TrialState.COMPLETE
-        study.add_trial(
-            optuna.trial.create_trial(params=trial.values, distributions=axes, value=trial.result, state=state)
-        )
+        known = optuna.trial.create_trial(params=trial.values, distributions=axes, value=trial.result, state=state)
+        study.add_trial(known)
     asked = [dict(study.ask(axes).params) for _ in range(min(first + table.batch, table.trials) - first)]
     return asked[len(trials) - first :]
 
@@ -92,14 +88,13 @@ def _batch(
         except BadInputError as error:  # each value is allowed, all together are not
             lines.append(f"{trial.name}: {error}")
             trials.tell(trial.number, None)
-    failures = run_jobs([job for some in jobs.values() for job in some], place, parallel, cores, lambda job: None)
-    for number, some in jobs.items():
-        results = [score(job) for job in some]
-        known = [result for result in results if result is not None]
-        open_ones = [job for job, result in zip(some, results, strict=True) if result is None]
-        if any(look(place / job.place).state not in ("diverged", "failed") for job in open_ones):
+    failures = run_jobs([job for own in jobs.values() for job in own], place, parallel, cores, lambda job: None)
+    for number, own in jobs.items():
+        results = [(job, score(job)) for job in own]
+        without = [job for job, result in results if result is None]
+        if any(look(place / job.place).state not in ("diverged", "failed") for job in without):
             raise SkyfedError("; ".join(failures))  # killed, not failed: the trial stays open
-        trials.tell(number, None if open_ones else known)
+        trials.tell(number, None if without else [result for _, result in results if result is not None])
     return lines + failures
 
 

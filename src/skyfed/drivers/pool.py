@@ -1,31 +1,41 @@
 """Jobs in worker processes, one thread each; what jobs share is in files in memory."""
 
-import contextlib
 import fcntl
 import json
 import os
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from skyfed.arrays import map_arrays, pack_arrays, view_arrays, write_arrays
 from skyfed.config import Config, config_from_tree
+from skyfed.drivers.inline import InlineDriver
 from skyfed.files import storage_errors
-from skyfed.jobs import Job, Jobs, Reply
+from skyfed.jobs import Driver, Job, Jobs, Reply
 from skyfed.onboard import Onboard
 from skyfed.tasks import load_task
 from skyfed.types import Arrays
 from skyfed.workers import Crew
 
+Open = Callable[[Onboard], AbstractContextManager[Driver]]
+
 _HEAD = struct.Struct("<4I")  # lengths of the words and of two sets of arrays, and whether the second is there
+_FIELDS = ("do", "label", "round", "vehicle", "words")  # of a job, besides its arrays
 _KEPT = 2  # files in memory that are kept for the next call
 
 
-class PoolDriver:
+def open_here(onboard: Onboard, workers: int) -> AbstractContextManager[Driver]:
+    """Return a driver that does jobs on this machine: in worker processes, or in this process where one is enough."""
+    return PoolDriver(onboard.config, workers) if workers > 1 else nullcontext(InlineDriver(onboard))
+
+
+class PoolDriver(AbstractContextManager["PoolDriver"]):
     """Spreads jobs over worker processes; use as a context manager.
 
     Order and number of workers change nothing: every reply follows from its job, and replies are handed on in order.
@@ -34,35 +44,26 @@ class PoolDriver:
     keeps_memory, central = False, True
 
     def __init__(self, config: Config, workers: int) -> None:
-        hello = _pack({"config": config.model_dump(mode="json")})
+        hello = _pack({"config": config.model_dump(mode="json")}, {})
         self._crew = Crew("skyfed.drivers.pool:handle", workers, hello)
         self._place = Memory()
         self._shared: dict[tuple[tuple[str, int], ...], tuple[Arrays, Path]] = {}
         self._count = 0
 
-    def __enter__(self) -> "PoolDriver":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._crew.__exit__(kind, value, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._crew.__exit__(*error)
         self._place.cleanup()
 
     def call(self, jobs: Jobs) -> Iterator[Reply]:
         """Yield the replies in order."""
         paths = [self._share(job.sent) for job in jobs]
         packed = [
-            _pack(
-                {"do": job.do, "label": job.label, "round": job.round, "vehicle": job.vehicle, "words": job.words,
-                 "sent": str(path)},
-                job.data, job.memory,
-            )
+            _pack({name: getattr(job, name) for name in _FIELDS} | {"sent": str(path)}, job.data, job.memory)
             for job, path in zip(jobs, paths, strict=True)
-        ]  # fmt: skip
+        ]
         for answer in self._crew.run_in_order(packed):
-            head, arrays, memory, rest = _unpack(answer)
-            yield Reply(head["words"], rest, _owned(arrays), None if memory is None else _owned(memory))
+            words, arrays, memory, data = _unpack(answer)
+            yield Reply(words, data, _owned(arrays), None if memory is None else _owned(memory))
         self._forget(set(paths))
 
     def _share(self, arrays: Arrays) -> Path:
@@ -89,7 +90,7 @@ class Memory:
     def __init__(self) -> None:
         root = Path("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir())
         for old in root.glob("skyfed-*/lock"):
-            with contextlib.suppress(OSError), old.open() as file:  # another user's, or another process was faster
+            with suppress(OSError), old.open() as file:  # another user's, or another process was faster
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(old.parent)
         with storage_errors(root):
@@ -104,23 +105,17 @@ class Memory:
         os.close(self._lock)
 
 
-def _pack(
-    words: dict[str, Any], arrays: Arrays | None = None, memory: Arrays | None = None, data: bytes = b""
-) -> bytes:
-    text = json.dumps(words).encode()
-    first = pack_arrays(arrays) if arrays else b""
-    second = pack_arrays(memory) if memory else b""
-    return b"".join([_HEAD.pack(len(text), len(first), len(second), memory is not None), text, first, second, data])
+def _pack(words: dict[str, Any], arrays: Arrays, memory: Arrays | None = None, data: bytes = b"") -> bytes:
+    parts = [json.dumps(words).encode(), pack_arrays(arrays), pack_arrays(memory or {})]
+    return b"".join([_HEAD.pack(*map(len, parts), memory is not None), *parts, data])
 
 
 def _unpack(message: bytes) -> tuple[dict[str, Any], Arrays, Arrays | None, bytes]:
-    words, first, second, there = _HEAD.unpack_from(message)
-    view, at = memoryview(message), _HEAD.size
-    text, at = bytes(view[at : at + words]), at + words
-    arrays = view_arrays(view[at : at + first])[0] if first else {}
-    at += first
-    memory = (view_arrays(view[at : at + second])[0] if second else {}) if there else None
-    return json.loads(text), arrays, memory, bytes(view[at + second :])
+    view, (*lengths, remembers) = memoryview(message), _HEAD.unpack_from(message)
+    edges = list(accumulate(lengths, initial=_HEAD.size))
+    words, arrays, memory = (view[start:stop] for start, stop in pairwise(edges))
+    kept = view_arrays(memory)[0] if remembers else None
+    return json.loads(bytes(words)), view_arrays(arrays)[0], kept, bytes(view[edges[-1] :])
 
 
 def _owned(arrays: Arrays) -> Arrays:
@@ -129,25 +124,21 @@ def _owned(arrays: Arrays) -> Arrays:
 
 
 _here: list[Onboard] = []  # the worker's own, from its hello on
-_last: list[tuple[str, Arrays]] = []  # what this worker was sent last: what follows from it can be kept
 
 
 def handle(message: bytes) -> bytes:
     """Do one job in a worker process."""
-    head, data, memory, _ = _unpack(message)
-    if "config" in head:
-        config = config_from_tree(head["config"])
+    words, data, memory, _ = _unpack(message)
+    if "config" in words:
+        config = config_from_tree(words["config"])
         _here[:] = [Onboard(config, load_task(config.data))]
         return b""
-    job = Job(
-        head["do"], _sent(head["sent"]), head["label"], head["round"], head["vehicle"], data, memory or {},
-        head["words"],
-    )  # fmt: skip
+    job = Job(sent=_sent(words.pop("sent")), data=data, memory=memory or {}, **words)
     reply = _here[0].do(job)
-    return _pack({"words": reply.words}, reply.arrays, reply.memory, reply.data)
+    return _pack(reply.words, reply.arrays, reply.memory, reply.data)
 
 
+@lru_cache(maxsize=1)
 def _sent(path: str) -> Arrays:
-    if not _last or _last[0][0] != path:
-        _last[:] = [(path, map_arrays(Path(path)))]
-    return _last[0][1]
+    """Return what was sent down; the same object for jobs in a row, so that what follows from it can be kept."""
+    return map_arrays(Path(path))

@@ -1,17 +1,17 @@
 """Runs the jobs of a sweep, each in a process of its own, some side by side; what is done is not done again."""
 
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 
 from skyfed.files import storage_errors, write_whole
 from skyfed.runs.folder import locked
 from skyfed.runs.sweep_file import SweepJob
 from skyfed.runs.tables import is_done
-from skyfed.workers import PARENT
+from skyfed.workers import child_environment
 
 _PAUSE = 0.2  # seconds between two looks at the processes
 Done = Callable[[SweepJob], None]
@@ -34,14 +34,14 @@ def run_jobs(jobs: list[SweepJob], place: Path, parallel: int, cores: int, done:
     logs = place / "logs"
     with storage_errors(logs):
         logs.mkdir(parents=True, exist_ok=True)
-    running: dict[subprocess.Popen[bytes], SweepJob] = {}
+    running: dict[Popen[bytes], SweepJob] = {}
     failures = []
     try:
         while waiting or running:
             while waiting and len(running) < parallel:
                 job = waiting.pop(0)
                 running[_start(job, place, logs, max(1, cores // parallel))] = job
-            for process in [one for one in running if one.poll() is not None]:
+            for process in [process for process in running if process.poll() is not None]:
                 job = running.pop(process)
                 if process.returncode:
                     failures.append(f"{job.place}: {_last_line(logs / _name(job, 'log'))} (exit {process.returncode})")
@@ -61,16 +61,12 @@ def finished(job: SweepJob, place: Path) -> bool:
     return all(is_done(place / job.place / name) for name in job.config.labels)
 
 
-def _start(job: SweepJob, place: Path, logs: Path, workers: int) -> subprocess.Popen[bytes]:
+def _start(job: SweepJob, place: Path, logs: Path, workers: int) -> Popen[bytes]:
     config = logs / _name(job, "toml")
     write_whole(config, job.config.model_copy(update={"workers": workers}).to_toml().encode())
     command = [sys.executable, "-m", "skyfed", "run", str(config), "--out", str(place / job.place), "--plain"]
     with storage_errors(logs), (logs / _name(job, "log")).open("ab") as log:
-        paths = os.pathsep.join(path for path in sys.path if path)
-        environment = {**os.environ, "PYTHONPATH": paths, PARENT: str(os.getpid())}
-        return subprocess.Popen(
-            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=environment
-        )
+        return Popen(command, stdout=log, stderr=log, stdin=DEVNULL, start_new_session=True, env=child_environment())
 
 
 def _name(job: SweepJob, kind: str) -> str:
@@ -78,8 +74,7 @@ def _name(job: SweepJob, kind: str) -> str:
 
 
 def _last_line(path: Path) -> str:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    except OSError:
-        lines = []
-    return lines[-1] if lines else "no output"
+    with suppress(OSError):
+        if lines := path.read_text(encoding="utf-8", errors="replace").strip().splitlines():
+            return lines[-1]
+    return "no output"

@@ -2,9 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable
-from functools import partial
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from skyfed.config import Config
 from skyfed.drivers.execute import Watcher
@@ -23,7 +22,7 @@ _ENVIRONMENT = {
 }
 
 
-class Tracking:
+class Tracking(AbstractContextManager["Tracking"]):
     """A watcher that hands every round to the trackers first."""
 
     def __init__(self, folder: RunFolder, config: Config, watcher: Watcher) -> None:
@@ -36,14 +35,10 @@ class Tracking:
         self._summary: dict[str, float] = {}
         run = Tracked(folder.path, config.track, flat(tree))
         for name in config.track.to:
-            self._safely(name, partial(self._open_one, name, run))
+            with self._dropping(name):
+                self._sinks[name] = open_sink(name, run, self._ledger)
 
-    def __enter__(self) -> "Tracking":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def say(self, line: str) -> None:
@@ -55,11 +50,11 @@ class Tracking:
         self._end()
         self._algorithm, self._sent, self._summary, self._done = algorithm, 0, {}, first
         points = self._points(rows[:first])
-        over = first == self._rounds
-        for name in list(self._sinks):
-            if not (over and self._ledger.get(name, algorithm, "whole")):
+        for name, sink in list(self._sinks.items()):
+            if first != self._rounds or not self._ledger.get(name, algorithm, "whole"):
                 self._open.append(name)
-                self._safely(name, partial(self._sinks[name].begin, algorithm, points))
+                with self._dropping(name):
+                    sink.begin(algorithm, points)
         self._watcher.begin(algorithm, first, rows)
 
     def round(self, algorithm: str, row: Row) -> None:
@@ -67,41 +62,39 @@ class Tracking:
         (point,) = self._points([row])
         self._done = row["round"] + 1
         for name in list(self._open):
-            self._safely(name, partial(self._sinks[name].round, point))
+            with self._dropping(name):
+                self._sinks[name].round(point)
         self._watcher.round(algorithm, row)
 
     def _points(self, rows: list[Row]) -> list[Point]:
-        """Turn rows into points; the last ends now, those before by what the later ones took."""
-        later, now, found = sum(row["seconds"] for row in rows), time.time(), []
+        """Turn rows into points; the last ends now, each earlier one ends before it by what the later ones took."""
+        later, now, points = sum(row["seconds"] for row in rows), time.time(), []
         for row in rows:
             later -= row["seconds"]
             self._sent += row["wire_bytes"]
-            found.append(Point(row["round"], now - later, scalars(row, self._sent)))
-            self._summary |= {name: value for name, value in found[-1].values.items() if name in _FIGURES}
-        return found
+            points.append(Point(row["round"], now - later, scalars(row, self._sent)))
+            self._summary |= {name: value for name, value in points[-1].values.items() if name in _FIGURES}
+        return points
 
     def _end(self) -> None:
         whole = self._done == self._rounds
         for name in list(self._open):
-            self._safely(name, partial(self._end_one, name, whole))
+            with self._dropping(name):
+                self._sinks[name].end(self._summary, whole)
+                if whole:
+                    self._ledger.put("yes", name, self._algorithm, "whole")
         self._open.clear()
 
-    def _open_one(self, name: Tracker, run: Tracked) -> None:
-        self._sinks[name] = open_sink(name, run, self._ledger)
-
-    def _end_one(self, name: Tracker, whole: bool) -> None:
-        self._sinks[name].end(self._summary, whole)
-        if whole:
-            self._ledger.put("yes", name, self._algorithm, "whole")
-
-    def _safely(self, name: Tracker, call: Callable[[], None]) -> None:
+    @contextmanager
+    def _dropping(self, name: Tracker) -> Iterator[None]:
+        """Drop a tracker that fails, with one line; the run matters more."""
         try:
-            call()
-        except Exception as error:  # whatever a tracker does, the run matters more
+            yield
+        except Exception as error:
             self._sinks.pop(name, None)
-            self._open = [one for one in self._open if one != name]
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            self._watcher.say(f"{name} failed ({said}); the run goes on without it")
+            self._open = [other for other in self._open if other != name]
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            self._watcher.say(f"{name} failed ({reason}); the run goes on without it")
 
 
 def open_sink(name: Tracker, run: Tracked, ledger: Ledger) -> Sink:

@@ -209,6 +209,11 @@ def identity_of(tree: dict[str, Any]) -> str:
     return hashlib.sha256(tomli_w.dumps(told).encode()).hexdigest()[:16]
 
 
+def run_identity(config: Config) -> str:
+    """Return what marks the checkpoints of a new run of this config."""
+    return identity_of(config.model_dump(mode="json", exclude_none=True))
+
+
 def _ours(name: str) -> bool:
     """Tell what a process that was killed while it settled in may have left."""
     return name == ".lock" or is_part(name)

@@ -1,7 +1,7 @@
 """The vehicles' Flower app: a job in a message, an upload in the reply.
 
-In a resident vehicle (`craft.py`) everything is loaded already; started by Flower's own executor, once a message, the
-app works as well, but reads data and builds the model each time.
+In a resident vehicle (`vehicle_process.py`) everything is loaded already. Flower's own executor starts the app once per
+message; that works as well, but reads data and builds the model each time.
 """
 
 from functools import cache

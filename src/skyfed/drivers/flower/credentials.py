@@ -1,4 +1,4 @@
-"""What station and vehicles carry: certificates, keys, config and flights, a folder each."""
+"""The credentials of a station and its vehicles: certificates and keys, one folder each."""
 
 import json
 import os
@@ -19,7 +19,9 @@ from cryptography.x509.oid import NameOID
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
 
-LISTED = "vehicles.json"  # address and public keys, in a station's kit
+CREDENTIALS = "fleet"  # the folder of a station's credentials, inside its run's folder
+LISTED = "vehicles.json"  # address and public keys, among a station's credentials
+_AUTHORITY = "skyfed fleet"
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"  # between the dots of a name
 _VALID = timedelta(days=3650)
 _SLACK = timedelta(days=1)  # for machines whose clocks are behind
@@ -27,7 +29,7 @@ _SLACK = timedelta(days=1)  # for machines whose clocks are behind
 
 @dataclass(frozen=True)
 class StationCredentials:
-    """What a station has besides its run's folder; that of a rehearsal has vehicles on its own machine only."""
+    """What a station has besides its run's folder; in a rehearsal all vehicles are on its own machine."""
 
     place: Path
     address: str
@@ -61,92 +63,98 @@ def _is_host(host: str) -> bool:
     with suppress(ValueError):
         return ip_address(host).version == 4
     labels = host.split(".")
-    return len(host) < 254 and all(re.fullmatch(_LABEL, one) for one in labels) and not labels[-1].isdigit()
+    return len(host) < 254 and all(re.fullmatch(_LABEL, label) for label in labels) and not labels[-1].isdigit()
 
 
 def make_credentials(station: Path, vehicles: list[Path], address: str, rehearsal: bool = False) -> None:
     """Write certificates and keys for a station and its vehicles; the authority's own key is not kept."""
     host, _ = split_address(address)
-    authority_key, authority = _authority()
-    key, certificate = _certificate(host, authority_key, authority)
-    ca = authority.public_bytes(serialization.Encoding.PEM)
-    with storage_errors(station):
-        station.mkdir(parents=True, exist_ok=True)
-    write_whole(station / "ca.pem", ca)
-    write_whole(station / "cert.pem", certificate.public_bytes(serialization.Encoding.PEM))
-    _write_secret(station / "key.pem", _private(key, serialization.PrivateFormat.PKCS8))
-    _write_secret(station / "runtime.secret", os.urandom(32))
-    public = {}
-    for u, place in enumerate(vehicles):
-        own = ec.generate_private_key(ec.SECP384R1())
+    authority_key, station_key = _new_key(), _new_key()
+    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+    ca = _certificate(_AUTHORITY, authority_key, authority_key, (x509.BasicConstraints(True, 0), True), (usage, True))
+    certificate = _certificate(
+        "skyfed station", station_key, authority_key,
+        (x509.BasicConstraints(False, None), True),
+        (x509.SubjectAlternativeName(_names_of(host)), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), False),
+    )  # fmt: skip
+    for place in (station, *vehicles):
         with storage_errors(place):
             place.mkdir(parents=True, exist_ok=True)
         write_whole(place / "ca.pem", ca)
-        _write_secret(place / "vehicle.key", _private(own, serialization.PrivateFormat.OpenSSH))
+    write_whole(station / "cert.pem", certificate)
+    write_secret(station / "key.pem", _private(station_key, serialization.PrivateFormat.PKCS8))
+    write_secret(station / "runtime.secret", os.urandom(32))
+    public = {}
+    for u, place in enumerate(vehicles):
+        key = _new_key()
+        write_secret(place / "vehicle.key", _private(key, serialization.PrivateFormat.OpenSSH))
         write_whole(place / "vehicle.json", json.dumps({"vehicle": u, "station": address}).encode())
-        public[u] = _public(own)
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        public[u] = key.public_key().public_bytes(serialization.Encoding.PEM, form).decode()
     write_vehicles(StationCredentials(station, address, public, rehearsal))
 
 
-def write_vehicles(kit: StationCredentials) -> None:
+def write_vehicles(credentials: StationCredentials) -> None:
     """Write the list of keys that a station knows."""
-    public = {str(u): kit.vehicles[u] for u in sorted(kit.vehicles)}
-    tree = {"address": kit.address, "rehearsal": kit.rehearsal, "vehicles": public}
-    write_whole(kit.place / LISTED, json.dumps(tree, indent=2).encode())
+    public = {str(u): credentials.vehicles[u] for u in sorted(credentials.vehicles)}
+    tree = {"address": credentials.address, "rehearsal": credentials.rehearsal, "vehicles": public}
+    write_whole(credentials.place / LISTED, json.dumps(tree, indent=2).encode())
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """Write a file that nobody else may read."""
+    with storage_errors(path):
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
 
 
 def read_station(place: Path) -> StationCredentials:
-    """Read a station's kit."""
+    """Read a station's credentials."""
     file = place / LISTED
-    tree = _json(file, "a station's folder: skyfed fleet keys makes one")
-    for name in ("ca.pem", "cert.pem", "key.pem", "runtime.secret"):
-        if not (place / name).is_file():
-            raise BadInputError(f"{place}: not a station's folder (no {name})")
+    tree = _read_tree(file, "station")
+    _require(place, "station", "ca.pem", "cert.pem", "key.pem", "runtime.secret")
     try:
-        kit = StationCredentials(place, str(tree["address"]), read_keys(tree), bool(tree.get("rehearsal", False)))
+        address, rehearsal = str(tree["address"]), bool(tree.get("rehearsal", False))
+        credentials = StationCredentials(place, address, read_keys(tree), rehearsal)
     except (KeyError, ValueError, AttributeError, TypeError):
         raise BadInputError(f"{file}: damaged") from None
-    split_address(kit.address, f"{file}: address")
-    return kit
+    split_address(address, f"{file}: address")
+    return credentials
 
 
 def read_keys(tree: dict[str, Any]) -> dict[int, str]:
-    """Return the public keys of a station's list; raises ValueError and its kin for what are none."""
-    found = {int(u): str(key) for u, key in tree["vehicles"].items()}
-    for key in found.values():
+    """Return the public keys of a station's list; raises ValueError or a similar error for invalid ones."""
+    keys = {int(u): str(key) for u, key in tree["vehicles"].items()}
+    for key in keys.values():
         serialization.load_pem_public_key(key.encode())
-    return found
-
-
-def read_number(place: Path) -> int:
-    """Return which vehicle a folder is of."""
-    return _named(place).vehicle
+    return keys
 
 
 def read_vehicle(place: Path) -> VehicleCredentials:
-    """Read a vehicle's kit."""
-    kit = _named(place)
-    for name in ("config.toml", "plan.npz", "ca.pem", "vehicle.key"):
-        if not (place / name).is_file():
-            raise BadInputError(f"{place}: not a vehicle's folder (no {name})")
-    own_key(kit)
-    return kit
+    """Read the credentials of a vehicle that is ready to fly."""
+    credentials = read_identity(place)
+    _require(place, "vehicle", "config.toml", "plan.npz", "ca.pem", "vehicle.key")
+    own_key(credentials)
+    return credentials
 
 
-def _named(place: Path) -> VehicleCredentials:
+def read_identity(place: Path) -> VehicleCredentials:
+    """Read which vehicle a folder belongs to, and its station."""
     file = place / "vehicle.json"
-    tree = _json(file, "a vehicle's folder: skyfed fleet keys makes one")
+    tree = _read_tree(file, "vehicle")
     try:
-        kit = VehicleCredentials(place, int(tree["vehicle"]), str(tree["station"]))
+        credentials = VehicleCredentials(place, int(tree["vehicle"]), str(tree["station"]))
     except (KeyError, ValueError, TypeError):
         raise BadInputError(f"{file}: damaged") from None
-    split_address(kit.station, f"{file}: station")
-    return kit
+    split_address(credentials.station, f"{file}: station")
+    return credentials
 
 
-def own_key(kit: VehicleCredentials) -> ec.EllipticCurvePrivateKey:
+def own_key(credentials: VehicleCredentials) -> ec.EllipticCurvePrivateKey:
     """Return the key that a vehicle signs with."""
-    file = kit.place / "vehicle.key"
+    file = credentials.place / "vehicle.key"
     try:
         key = serialization.load_ssh_private_key(file.read_bytes(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -156,9 +164,9 @@ def own_key(kit: VehicleCredentials) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def _json(path: Path, wanted: str) -> dict[str, Any]:
+def _read_tree(path: Path, owner: str) -> dict[str, Any]:
     if not path.is_file():
-        raise BadInputError(f"{path.parent}: not {wanted}")
+        raise BadInputError(f"{path.parent}: not a {owner}'s folder: skyfed fleet keys makes one")
     try:
         tree = json.loads(path.read_bytes())
     except ValueError:
@@ -166,58 +174,41 @@ def _json(path: Path, wanted: str) -> dict[str, Any]:
     return tree if isinstance(tree, dict) else {}
 
 
-def _authority() -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    key, name = ec.generate_private_key(ec.SECP384R1()), _name("skyfed fleet")
-    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
-    builder = _builder(name, name, key).add_extension(x509.BasicConstraints(True, 0), True).add_extension(usage, True)
-    return key, builder.sign(key, hashes.SHA384())
+def _require(place: Path, owner: str, *names: str) -> None:
+    for name in names:
+        if not (place / name).is_file():
+            raise BadInputError(f"{place}: not a {owner}'s folder (no {name})")
 
 
 def _certificate(
-    host: str, authority_key: ec.EllipticCurvePrivateKey, authority: x509.Certificate
-) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    key = ec.generate_private_key(ec.SECP384R1())
+    subject: str,
+    key: ec.EllipticCurvePrivateKey,
+    authority_key: ec.EllipticCurvePrivateKey,
+    *extensions: tuple[x509.ExtensionType, bool],
+) -> bytes:
+    """Return a certificate of the fleet's authority as PEM; extensions come with whether they are critical."""
+    issuer, owner = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in (_AUTHORITY, subject))
+    now, public = datetime.now(UTC), key.public_key()
+    builder = x509.CertificateBuilder(issuer, owner, public, x509.random_serial_number())
+    builder = builder.not_valid_before(now - _SLACK).not_valid_after(now + _VALID)
+    for extension, critical in ((x509.SubjectKeyIdentifier.from_public_key(public), False), *extensions):
+        builder = builder.add_extension(extension, critical)
+    return builder.sign(authority_key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
+
+
+def _names_of(host: str) -> list[x509.GeneralName]:
+    """Return the names by which a station is reached: from its own machine, and from others."""
     names = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
     try:
         names.append(x509.IPAddress(ip_address(host)))
     except ValueError:
         names.append(x509.DNSName(host))
-    known = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    builder = (
-        _builder(_name("skyfed station"), authority.subject, key)
-        .add_extension(x509.BasicConstraints(False, None), True)
-        .add_extension(x509.SubjectAlternativeName(list(dict.fromkeys(names))), False)
-        .add_extension(known, False)
-    )
-    return key, builder.sign(authority_key, hashes.SHA384())
+    return list(dict.fromkeys(names))
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
-    return (
-        builder.not_valid_before(now - _SLACK)
-        .not_valid_after(now + _VALID)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
-    )
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP384R1())
 
 
 def _private(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-
-
-def _public(key: ec.EllipticCurvePrivateKey) -> str:
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    return key.public_key().public_bytes(serialization.Encoding.PEM, form).decode()
-
-
-def _write_secret(path: Path, data: bytes) -> None:
-    with storage_errors(path):
-        path.unlink(missing_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)

@@ -11,17 +11,14 @@ import ssl
 import time
 from base64 import b64decode
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from skyfed.drivers.flower.credentials import read_keys
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 Sign = tuple[bytes, str]  # a public key and the time that was signed
 _EARLY, _LATE = 5.0, 305.0  # seconds that a vehicle's clock may be ahead, or a request old: Flower's own limits
@@ -33,9 +30,7 @@ log = logging.getLogger("skyfed.guard")
 class Guard:
     """ASGI middleware around a SuperLink."""
 
-    def __init__(
-        self, app: Callable[[Scope, Receive, Send], Awaitable[None]], largest: float, ready: Path, listed: Path
-    ) -> None:
+    def __init__(self, app: ASGIApp, largest: float, ready: Path, listed: Path) -> None:
         """Read at most `largest` bytes of a request, of vehicles whose keys are in the file `listed`.
 
         They wait until the file `ready` is there.
@@ -53,26 +48,26 @@ class Guard:
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if scope["path"].startswith(_FLEET) and not self._ready.exists():  # the keys are not registered yet
-            await _refuse(send, 503, "not ready")
+            await _refusal(503, "not ready")(scope, receive, send)
             return
         status, reason = self._look(scope, headers)
         if reason:
             _say(scope, reason)
-            await _refuse(send, status, reason)
+            await _refusal(status, reason)(scope, receive, send)
             return
-        taken, over, answered = 0, False, False
+        taken, answered = 0, False
 
-        async def counted() -> MutableMapping[str, Any]:
-            nonlocal taken, over
+        async def counted() -> Message:
+            nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            over = taken > self._largest
-            return {"type": "http.disconnect"} if over else message
+            return message if taken <= self._largest else {"type": "http.disconnect"}
 
-        async def watched(message: MutableMapping[str, Any]) -> None:
-            if over:
-                await too_large()
-                return
+        async def watched(message: Message) -> None:
+            nonlocal answered
+            if taken > self._largest:
+                return  # it is refused below
+            answered = True
             if message["type"] == "http.response.start":
                 if message["status"] == 401:  # not signed by that key: it may still send what it signs
                     self._seen.discard(_sign(headers))
@@ -80,19 +75,15 @@ class Guard:
                     _say(scope, _why(scope, headers, message["status"]))
             await send(message)
 
-        async def too_large() -> None:
-            nonlocal answered
-            if not answered:
-                answered, reason = True, f"a request of more than {self._largest:.0f} bytes"
-                _say(scope, reason)
-                await _refuse(send, 413, reason)
-
         try:
             await self._app(scope, counted, watched)
         except Exception:
-            if not over:
+            if taken <= self._largest:
                 raise
-            await too_large()
+        if taken > self._largest and not answered:
+            reason = f"a request of more than {self._largest:.0f} bytes"
+            _say(scope, reason)
+            await _refusal(413, reason)(scope, receive, send)
 
     def _look(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str]:
         """Return status and reason of a refusal, or nothing."""
@@ -125,8 +116,8 @@ class Guard:
     def _known(self) -> set[bytes]:
         """Return the keys that are on the list now."""
         try:
-            found = self._listed.stat()
-            version = (found.st_mtime_ns, found.st_ino)
+            status = self._listed.stat()
+            version = (status.st_mtime_ns, status.st_ino)
             if version != self._keys[0]:
                 keys = read_keys(json.loads(self._listed.read_bytes()))
                 self._keys = (version, {key.encode() for key in keys.values()})
@@ -164,7 +155,7 @@ def _why(scope: Scope, headers: dict[str, str], status: int) -> str:
     """Return why Flower refused a request."""
     if scope["path"].startswith(_FLEET) and status in (400, 401, 403, 404, 409, 412):
         try:
-            key = b64decode(headers.get("flwr-public-key", ""), validate=True)
+            key, _ = _sign(headers)
             node = scope["app"].state.linkstate_factory.state().get_node_id_by_public_key(key)
         except Exception:
             return "a key that cannot be read"
@@ -180,11 +171,8 @@ def _say(scope: Scope, reason: str) -> None:
     log.warning("refused %s from %s: %s", scope["path"], client[0], reason)
 
 
-async def _refuse(send: Send, status: int, reason: str) -> None:
-    body = reason.encode()
-    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _refusal(status: int, reason: str) -> Response:
+    return Response(reason, status, {"content-type": "text/plain"})
 
 
 class Handshake(ssl.SSLObject):

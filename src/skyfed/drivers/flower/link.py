@@ -23,7 +23,7 @@ _SCRIPTS = utils.build_alembic_config
 
 
 def find_scripts(engine: Any) -> Any:
-    """Say as Flower does where the scripts lie that make its tables, but do not split that path at its spaces."""
+    """Name the folders of Flower's migration scripts as Flower does, but do not split their paths at spaces."""
     config = _SCRIPTS(engine)
     places = [utils.ALEMBIC_DIR / "versions", *utils._version_locations]
     config.set_main_option("path_separator", "os")
@@ -35,7 +35,7 @@ def main() -> None:
     """Serve until told to stop, or until the parent has gone."""
     largest, ready, listed, parent = float(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
     sys.argv[1:5] = []
-    end_with(parent, grace=5.0)  # Flower's own watch interrupts, which what runs in the background does not hear
+    end_with(parent, grace=5.0)  # Flower's own watch sends SIGINT, which background processes ignore
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logging.getLogger("skyfed").addHandler(handler)

@@ -38,12 +38,12 @@ class Looks:
 def measure_looks(count: int = 400) -> Looks:
     """Start a SuperLink and be a vehicle that looks for work as fast as it can."""
     with tempfile.TemporaryDirectory(prefix="skyfed-looks-") as name:
-        station, vehicle = Path(name) / "station", Path(name) / "vehicle-0"
-        make_credentials(station, [vehicle], f"127.0.0.1:{free_port()}")
-        kit = read_station(station)
-        own = VehicleCredentials(vehicle, 0, kit.address)
-        with open_station(kit, _LARGEST, Path(name) / "log") as up:
-            up.register(kit.vehicles)
+        place, vehicle = Path(name) / "station", Path(name) / "vehicle-0"
+        make_credentials(place, [vehicle], f"127.0.0.1:{free_port()}")
+        credentials = read_station(place)
+        own = VehicleCredentials(vehicle, 0, credentials.address)
+        with open_station(credentials, _LARGEST, Path(name) / "log") as station:
+            station.register(credentials.vehicles)
             link = find_link(os.getpid())
             with connect(own) as client:
                 public = public_key_to_bytes(own_key(own).public_key())

@@ -1,4 +1,4 @@
-"""What travels between station and vehicles: opaque bytes in Flower's ConfigRecords, with a few words beside them."""
+"""What travels between station and vehicles: opaque bytes in Flower's ConfigRecords, with small values beside them."""
 
 import json
 import math
@@ -17,8 +17,8 @@ TRAIN = "train"  # Flower's message type
 NO_BASE = "the model that this difference starts from is not here"  # a vehicle that came back asks for the whole model
 _LARGEST = 1e18  # of a figure that a vehicle reports
 _MOST = 10_000  # numbers in a list that it reports
-_KINDS = {"samples": int, "work": float, "flops": float, "loss": float, "buffer_bytes": int, "seconds": float,
-          "cpu": float, "vehicle": int}  # fmt: skip
+_KINDS = {"samples": "int", "work": "float", "flops": "float", "loss": "float", "buffer_bytes": "int",
+          "seconds": "float", "cpu": "float", "vehicle": "int"}  # fmt: skip
 
 
 class ReplyError(SkyfedError):
@@ -44,18 +44,16 @@ class Order:
 
 def ask(node: int, order: Order, content: bytes, seconds: float, attempt: int) -> Message:
     """Return the message that brings an order and what is sent down to a node; it expires with the round."""
-    words = ConfigRecord(asdict(order))
-    records = RecordDict({"job": words, "model": ConfigRecord({"bytes": content})})
-    return Message(
-        records, node, TRAIN, ttl=seconds, group_id=f"{order.algorithm} {order.round} {order.exchange} {attempt}"
-    )
+    records = RecordDict({"job": ConfigRecord(asdict(order)), "model": ConfigRecord({"bytes": content})})
+    group = f"{order.algorithm} {order.round} {order.exchange} {attempt}"
+    return Message(records, node, TRAIN, ttl=seconds, group_id=group)
 
 
 def read_order(message: Message) -> tuple[Order, bytes]:
     """Return what a message asks for."""
     try:
-        words, content = message.content["job"], message.content["model"]["bytes"]
-        order = Order(*(words[field.name] for field in fields(Order)))
+        record, content = message.content["job"], message.content["model"]["bytes"]
+        order = Order(*(record[field.name] for field in fields(Order)))
     except (KeyError, TypeError) as error:
         raise ReplyError(f"not a job: {error}") from None
     whole = all(type(number) is int and number >= 0 for number in (order.round, order.vehicle, order.exchange))
@@ -89,43 +87,28 @@ def read_reply(message: Message, columns: Mapping[str, Column]) -> tuple[Upload,
             raise ReplyError(one_line(str(message.content["refusal"]["reason"])))
         record = message.content["upload"]
         data, about = record["bytes"], json.loads(record["about"])
-        if not isinstance(data, bytes) or set(about) != {*_KINDS, "facts"}:
+        if not isinstance(data, bytes) or set(about) != {*_KINDS, "facts"} or not set(about["facts"]) <= set(columns):
             raise TypeError
-        known = {name: _word(about[name], kind, name == "loss") for name, kind in _KINDS.items()}
-        return Upload(data=data, facts=_facts(about["facts"], columns), **known), one_line(
-            str(record.get("remark", ""))
-        )
+        known = {name: _checked(about[name], kind, name == "loss") for name, kind in _KINDS.items()}
+        facts = {
+            name: None if value is None else _checked(value, columns[name].kind)
+            for name, value in about["facts"].items()
+        }
+        return Upload(data=data, facts=facts, **known), one_line(str(record.get("remark", "")))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError):
         raise ReplyError("not a reply to a job") from None
 
 
-def _facts(facts: Any, columns: Mapping[str, Column]) -> dict[str, Any]:
-    """Return the figures that an algorithm reports, if all are of the kind it declares; raises ValueError else."""
-    if not isinstance(facts, dict) or not set(facts) <= set(columns):
-        raise ValueError
-    return {name: None if value is None else _fact(value, columns[name].kind) for name, value in facts.items()}
-
-
-def _fact(value: Any, kind: str) -> Any:
-    if kind == "floats":
-        if not isinstance(value, list) or len(value) > _MOST:
-            raise ValueError
-        return [_word(each, float, True) for each in value]
-    return _word(value, {"int": int, "float": float, "bool": bool, "text": str}[kind], True)
-
-
-def _word(value: Any, kind: type, may_be_nan: bool = False) -> Any:
-    if kind is str:
-        if not isinstance(value, str):
-            raise ValueError
+def _checked(value: Any, kind: str, may_be_nan: bool = True) -> Any:
+    """Return a value that a vehicle reports if it is of its kind; raises ValueError or OverflowError otherwise."""
+    if kind == "floats" and isinstance(value, list) and len(value) <= _MOST:
+        return [_checked(each, "float") for each in value]
+    if kind == "text" and isinstance(value, str):
         return one_line(value)
-    if kind in (int, bool):
-        if type(value) is not kind or not 0 <= value < 2**62:
-            raise ValueError
+    if kind in ("int", "bool") and type(value).__name__ == kind and 0 <= value < 2**62:
         return value
-    if type(value) not in (int, float) or isinstance(value, bool):
-        raise ValueError
-    number = float(value)  # an integer of very many digits raises OverflowError
-    if not (abs(number) <= _LARGEST or (may_be_nan and math.isnan(number))):
-        raise ValueError
-    return number
+    if kind == "float" and type(value) in (int, float):
+        number = float(value)  # an integer of very many digits raises OverflowError
+        if abs(number) <= _LARGEST or (may_be_nan and math.isnan(number)):
+            return number
+    raise ValueError

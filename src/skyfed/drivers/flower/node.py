@@ -2,9 +2,9 @@
 
 `python -m skyfed.drivers.flower.node PARENT POLL ARGS…`
 
-Flower's loop takes a message, sends whatever reply comes next, and goes on. A message that is dropped halfway because
-its run ended with the station gets a reply too, of an error, later: from then on every reply would be sent one message
-late. So dropped messages are forgotten, and the loop goes on once the reply to its message has been sent.
+Flower's loop takes a message, sends whatever reply comes next, and goes on. A message can be dropped halfway, when its
+run ended with the station. It still gets a reply later, an error; from then on every reply would be sent one message
+late. So dropped messages are forgotten, and the loop goes on once the reply to its own message has been sent.
 """
 
 import sys
@@ -36,10 +36,10 @@ class _Clock:
 
 def pull_or_forget(*, state: Any, **rest: Any) -> int | None:
     """Take a message as Flower does; where there is none, nothing is under way."""
-    found: int | None = _PULL(state=state, **rest)
-    if found is None:
+    run: int | None = _PULL(state=state, **rest)
+    if run is None:
         state.delete_messages()
-    return found
+    return run
 
 
 def push_until_answered(*, state: Any, **rest: Any) -> None:
@@ -52,7 +52,7 @@ def push_until_answered(*, state: Any, **rest: Any) -> None:
 def main() -> None:
     """Serve until told to stop, or until the parent has gone."""
     parent, poll = int(sys.argv.pop(1)), float(sys.argv.pop(1))
-    end_with(parent, grace=5.0)  # Flower's own watch interrupts, which what runs in the background does not hear
+    end_with(parent, grace=5.0)  # Flower's own watch sends SIGINT, which background processes ignore
     start_client_internal.time = _Clock(poll)
     start_client_internal._pull_and_store_message = pull_or_forget
     start_client_internal._push_messages = push_until_answered

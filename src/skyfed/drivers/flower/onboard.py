@@ -1,15 +1,16 @@
 """A vehicle's own side: its data, its flights and its memory; an order and a model in, an upload out."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 from skyfed.arrays import pack_arrays, view_arrays
-from skyfed.drivers.execute import run_identity, world_of
 from skyfed.drivers.flower.messages import NO_BASE, Order, ReplyError
 from skyfed.files import write_whole
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.jobs import Job, Upload
 from skyfed.onboard import Onboard, upload_of
-from skyfed.runs.folder import RunFolder
+from skyfed.runs.folder import RunFolder, run_identity
+from skyfed.runs.start import world_of
 from skyfed.tasks import load_task
 from skyfed.types import Arrays
 from skyfed.wire import DecodeError, decode_content, digest_of
@@ -46,18 +47,11 @@ class Vehicle:
             raise ReplyError(f"asked for {order.algorithm!r}, round {order.round}, which are not in its config")
         sent, t = self._receive(order.round, content), order.round
         at = t * known.exchanges + order.exchange
-        memory: Arrays = {}
-        remark = ""
-        if self._memories is not None:
-            memory, remark = self._memories.before(order.algorithm, at)
-        where = self._world.where(self.vehicle, t)
-        words = {
-            "share": order.share, "exchange": order.exchange,
-            "flown": where.flown, "ground": where.ground, "altitude": where.altitude,
-        }  # fmt: skip
+        memory, remark = self._memories.before(order.algorithm, at) if self._memories else ({}, "")
+        words = {"share": order.share, "exchange": order.exchange, **asdict(self._world.where(self.vehicle, t))}
         data = self._world.data(self.vehicle, t)
         reply = self._onboard.do(Job("local", sent, order.algorithm, t, self.vehicle, data, memory, words))
-        if self._memories is not None:
+        if self._memories:
             kept = (self._onboard.config.checkpoint_every + 1) * known.exchanges
             self._memories.keep(order.algorithm, at, memory if reply.memory is None else reply.memory, kept)
         return upload_of(reply), remark
@@ -87,12 +81,11 @@ class MemoryFolder:
 
     def before(self, label: str, at: int) -> tuple[Arrays, str]:
         """Return the memory that an exchange starts from, and a remark if it was lost."""
-        files = [path for path in self._files(label) if self._number(path) < at]
-        for path in reversed(files):
+        for path in [path for number, path in reversed(self._files(label)) if number < at]:
             try:
-                found, about = view_arrays(path.read_bytes())
+                memory, about = view_arrays(path.read_bytes())
                 if about.get("run") == self._run:
-                    return {name: array.copy() for name, array in found.items()}, ""
+                    return {name: array.copy() for name, array in memory.items()}, ""
             except (OSError, ValueError, KeyError, TypeError):
                 continue
         lost = (self._place / f"{label}.used").exists()
@@ -101,22 +94,19 @@ class MemoryFolder:
     def keep(self, label: str, at: int, memory: Arrays, kept: int) -> None:
         """Keep the memory after an exchange, and that of so many before it; the station may go back to these."""
         files = self._files(label)
-        for path in [path for path in files if self._number(path) >= at]:
+        for path in [path for number, path in files if number >= at]:
             path.unlink()
-        before = [path for path in files if self._number(path) < at]
-        if not memory and not before:
+        first = all(number >= at for number, _ in files)
+        if first and not memory:
             return
         self._place.mkdir(parents=True, exist_ok=True)
-        if not before:
+        if first:
             (self._place / f"{label}.used").touch()
         write_whole(self._place / f"{label}-{at:07d}.safetensors", pack_arrays(memory, {"run": self._run}))
-        for path in self._files(label)[: -max(2, kept)]:
+        for _, path in self._files(label)[: -max(2, kept)]:
             path.unlink()
 
-    def _files(self, label: str) -> list[Path]:
-        found = [path for path in self._place.glob("*.safetensors") if path.stem.rpartition("-")[0] == label]
-        return sorted(found, key=self._number)
-
-    @staticmethod
-    def _number(path: Path) -> int:
-        return int(path.stem.rpartition("-")[2])
+    def _files(self, label: str) -> list[tuple[int, Path]]:
+        """Return the files of an algorithm with the numbers of their exchanges, the oldest first."""
+        named = [(path.stem.rpartition("-"), path) for path in self._place.glob("*.safetensors")]
+        return sorted((int(number), path) for (owner, _, number), path in named if owner == label)

@@ -1,29 +1,27 @@
 """A run across machines from its first round to its last, through SuperLinks that die; and all of it on one machine."""
 
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-
-from flwr.serverapp import Grid
+from subprocess import Popen
 
 from skyfed.config import Config
 from skyfed.drivers.execute import Watcher
-from skyfed.drivers.flower.credentials import LISTED, make_credentials, read_number, read_station
-from skyfed.drivers.flower.server_app import KIT, make_app, run_rounds
-from skyfed.drivers.flower.station import LostError, Station, end, free_port, open_station
+from skyfed.drivers.flower.credentials import CREDENTIALS, LISTED, make_credentials, read_identity, read_station
+from skyfed.drivers.flower.driver import Idle
+from skyfed.drivers.flower.server_app import run_rounds
+from skyfed.drivers.flower.station import LostError, end, free_port, open_station, start
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.files import write_whole
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row
-from skyfed.workers import PARENT
+from skyfed.workers import child_environment
 
 LOG = "station.log"
 _TRIES = 5  # SuperLinks in a row that may be lost without a round in between
@@ -73,30 +71,19 @@ def for_fleet(config: Config) -> tuple[Config, str]:
     return config.model_copy(update={"algorithms": rest}), line if central else ""
 
 
-def run_station(folder: RunFolder, watcher: Watcher, idle: Callable[[], None] = lambda: None) -> list[str]:
-    """Run what is not yet done; a SuperLink that dies is started again. Returns a line for each that diverged.
-
-    idle: is called now and then while a round has no upload yet, and may raise.
-    """
+def run_station(folder: RunFolder, watcher: Watcher, idle: Idle) -> list[str]:
+    """Run what is not yet done; a SuperLink that dies is started again. Returns a line for each that diverged."""
     config, log = folder.read_config(), folder.path / LOG
-    kit, diverged = read_station(folder.path / KIT), list[str]()
-    journal = Journal(log, watcher)
-
+    credentials, journal = read_station(folder.path / CREDENTIALS), Journal(log, watcher)
     lost, before = 0, 0
     while True:
         try:
-            with open_station(kit, config.fleet.largest, log) as station:
-
-                def register(keys: dict[int, str], station: Station = station) -> None:
-                    station.register(keys, journal.say)
-
-                def serve(grid: Grid, place: Path) -> None:
-                    diverged[:] = run_rounds(grid, folder, journal, register, idle)
-
-                register(kit.vehicles)
-                journal.say(f"the station listens at {kit.address} for {len(kit.vehicles)} vehicles")
-                station.run(make_app(serve), folder.path.resolve())
-            return diverged
+            with open_station(credentials, config.fleet.largest, log) as station:
+                register = partial(station.register, say=journal.say)
+                register(credentials.vehicles)
+                journal.say(f"the station listens at {credentials.address} for {len(credentials.vehicles)} vehicles")
+                serve = partial(run_rounds, folder=folder, watcher=journal, register=register, idle=idle)
+                return station.run(serve, folder.path.resolve())
         except LostError as error:
             lost = 1 if journal.rounds > before else lost + 1
             before = journal.rounds
@@ -112,38 +99,36 @@ def rehearsal(folder: RunFolder, vehicles: int) -> Iterator[Callable[[], None]]:
 
     Gives a function that raises SkyfedError if a vehicle has ended.
     """
-    kit = folder.path / KIT
-    if (kit / LISTED).exists() and not read_station(kit).rehearsal:
+    own = folder.path / CREDENTIALS
+    if (own / LISTED).exists() and not read_station(own).rehearsal:
         raise BadInputError(f"--out {folder.path}: a station's folder, whose keys vehicles have; allowed: a new folder")
+    logs = [own / f"vehicle-{u}.log" for u in range(vehicles)]
+    processes: list[Popen[bytes]] = []
+
+    def check() -> None:
+        for u, process in enumerate(processes):
+            if process.poll() is not None:
+                raise SkyfedError(f"vehicle {u} ended (exit code {process.returncode}); see {logs[u]}")
+
     with tempfile.TemporaryDirectory(prefix="skyfed-fleet-") as name:
         places = [Path(name) / f"vehicle-{u}" for u in range(vehicles)]
-        make_credentials(kit, places, f"127.0.0.1:{free_port()}", rehearsal=True)
-        crafts: list[subprocess.Popen[bytes]] = []
-
-        def check() -> None:
-            for u, craft in enumerate(crafts):
-                if craft.poll() is not None:
-                    raise SkyfedError(f"vehicle {u} ended (exit code {craft.returncode}); see {_log(folder, u)}")
-
+        make_credentials(own, places, f"127.0.0.1:{free_port()}", rehearsal=True)
         try:
-            for u, place in enumerate(places):
+            for place, log in zip(places, logs, strict=True):
                 equip(folder.path, place)
-                crafts.append(start_vehicle(place, _log(folder, u)))
+                command = ("fleet", "vehicle", str(place))
+                processes.append(start("skyfed", *command, environment=child_environment(), log=log))
             yield check
         finally:
-            for craft in crafts:
-                craft.terminate()
-            for craft in crafts:
-                end(craft)
-
-
-def _log(folder: RunFolder, vehicle: int) -> Path:
-    return folder.path / KIT / f"vehicle-{vehicle}.log"
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                end(process)
 
 
 def real_station(folder: Path) -> None:
     """Raise BadInputError unless a folder has a station with vehicles of its own."""
-    if read_station(folder / KIT).rehearsal:
+    if read_station(folder / CREDENTIALS).rehearsal:
         raise BadInputError(
             f"{folder}: made by skyfed fleet try, which goes on with it; allowed: what fleet keys makes"
         )
@@ -152,15 +137,5 @@ def real_station(folder: Path) -> None:
 def equip(run: Path, place: Path) -> None:
     """Give a vehicle its config and its flights, and nobody else's."""
     shutil.copyfile(run / "config.toml", place / "config.toml")
-    write_whole(place / "plan.npz", load_fleet_plan(run / "plan.npz").only(read_number(place)).to_bytes())
-
-
-def start_vehicle(place: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start a vehicle as a process of its own, which ends with this one."""
-    path = os.pathsep.join(path for path in sys.path if path)
-    environment = {**os.environ, "PYTHONPATH": path, PARENT: str(os.getpid())}
-    with log.open("ab") as out:
-        return subprocess.Popen(
-            [sys.executable, "-m", "skyfed", "fleet", "vehicle", str(place)],
-            stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0,
-        )  # fmt: skip
+    own = load_fleet_plan(run / "plan.npz").only(read_identity(place).vehicle)
+    write_whole(place / "plan.npz", own.to_bytes())

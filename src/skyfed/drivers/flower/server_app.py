@@ -2,71 +2,59 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from skyfed.drivers.execute import Watcher, execute
-from skyfed.drivers.flower.credentials import read_station
-from skyfed.drivers.flower.driver import FlowerDriver, Node
+from skyfed.drivers.flower.credentials import CREDENTIALS, read_station
+from skyfed.drivers.flower.driver import FlowerDriver, Idle, Node
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row
 from skyfed.tasks import load_task
 
-KIT = "fleet"  # the station's kit, inside its run's folder
-Serve = Callable[[Grid, Path], None]
 Register = Callable[[dict[int, str]], None]
+app = ServerApp()
 
 
-def make_app(serve: Serve) -> ServerApp:
-    """Return an app that serves the run whose folder its config names."""
-    app = ServerApp()
-
-    @app.main()  # type: ignore[untyped-decorator]
-    def main(grid: Grid, context: Context) -> None:
-        serve(grid, Path(str(context.run_config["folder"])))
-
-    return app
+@app.main()  # type: ignore[untyped-decorator]
+def main(grid: Grid, context: Context) -> None:
+    """Serve the run whose folder the app's config names, for a station that Flower's own executor starts."""
+    place = Path(str(context.run_config["folder"]))
+    with RunFolder.claim(place, RunFolder.config_of(place), ["fleet", "station"]) as folder:
+        run_rounds(grid, folder, _Lines())
 
 
 def run_rounds(
-    grid: Grid,
-    folder: RunFolder,
-    watcher: Watcher,
-    register: Register | None = None,
-    idle: Callable[[], None] = lambda: None,
+    grid: Grid, folder: RunFolder, watcher: Watcher, register: Register | None = None, idle: Idle = lambda: None
 ) -> list[str]:
     """Run what is not yet done of a folder's run; returns a line for each algorithm that diverged.
 
     register: is called with the keys of all vehicles whenever the station's list of them has changed.
-    idle:     is called now and then while a round has no upload yet, and may raise.
     """
     config, plan = folder.read_config(), load_fleet_plan(folder.path / "plan.npz")
-    kit = folder.path / KIT
-    listed = read_station(kit).vehicles
+    listed = read_station(folder.path / CREDENTIALS).vehicles
 
     def roll_call() -> dict[int, Node | None]:
         nonlocal listed
-        found = read_station(kit).vehicles
-        if found != listed and register:
-            watcher.say(f"the list of keys has changed: {len(found)} vehicles")
-            register(found)
-        listed = found
-        known = {key.encode(): u for u, key in listed.items()}
-        nodes = {known[node.public_key]: node for node in grid.get_nodes() if node.public_key in known}
-        there = {u: Node(node.node_id, node.last_activated_at) for u, node in nodes.items()}
-        return {u: there.get(u) for u in listed}
+        before, listed = listed, read_station(folder.path / CREDENTIALS).vehicles
+        if listed != before and register:
+            watcher.say(f"the list of keys has changed: {len(listed)} vehicles")
+            register(listed)
+        nodes = {node.public_key: Node(node.node_id, node.last_activated_at) for node in grid.get_nodes()}
+        return {u: nodes.get(key.encode()) for u, key in listed.items()}
 
     return execute(
         folder, config, load_task(config.data), plan, 1, watcher,
-        lambda onboard: FlowerDriver(onboard, grid, roll_call, watcher.say, idle),
+        lambda onboard: nullcontext(FlowerDriver(onboard, grid, roll_call, watcher.say, idle)),
     )  # fmt: skip
 
 
 class _Lines:
-    """A watcher that prints, for a station that Flower's own executor starts."""
+    """A watcher that prints."""
 
     def begin(self, algorithm: str, first: int, rows: list[Row]) -> None:
         """Announce an algorithm."""
@@ -79,11 +67,3 @@ class _Lines:
     def say(self, line: str) -> None:
         """Print a line."""
         print(line, file=sys.stderr, flush=True)
-
-
-def _serve(grid: Grid, place: Path) -> None:
-    with RunFolder.claim(place, RunFolder.config_of(place), ["fleet", "station"]) as folder:
-        run_rounds(grid, folder, _Lines())
-
-
-app = make_app(_serve)

@@ -3,28 +3,19 @@
 import hashlib
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from subprocess import DEVNULL, Popen, TimeoutExpired
 
 import httpx
-from flwr.app.user_config import UserConfig
 from flwr.cli.build import build_fab_from_files
 from flwr.common.constant import Status, SubStatus
-from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto, user_config_to_proto
-from flwr.proto.control_pb2 import (
-    ListNodesRequest,
-    ListRunsRequest,
-    RegisterNodeRequest,
-    StartRunRequest,
-    StopRunRequest,
-    UnregisterNodeRequest,
-)
+from flwr.common.serde import fab_to_proto, run_from_proto, user_config_to_proto
+from flwr.proto import control_pb2
 from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
-from flwr.serverapp import ServerApp
 from flwr.supercore.constant import NodeStatus, TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
@@ -52,11 +43,6 @@ clientapp = "skyfed.drivers.flower.client_app:app"
 [tool.flwr.app.config]
 folder = ""
 """
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-}
 
 
 class LostError(SkyfedError):
@@ -66,10 +52,9 @@ class LostError(SkyfedError):
 class Station:
     """A running SuperLink; use `open_station`."""
 
-    def __init__(self, kit: StationCredentials, ready: Path, host: str, port: int) -> None:
-        self._ready, self._address = ready, f"{host}:{port}"
-        self._authority = kit.authority
-        self._secret = (kit.place / "runtime.secret").read_bytes()
+    def __init__(self, credentials: StationCredentials, ready: Path, address: str) -> None:
+        self._ready, self._address, self._authority = ready, address, credentials.authority
+        self._secret = (credentials.place / "runtime.secret").read_bytes()
 
     def register(self, vehicles: dict[int, str], say: Callable[[str], None] = lambda line: None) -> None:
         """Make the SuperLink know these keys and no others, then let vehicles in.
@@ -78,43 +63,40 @@ class Station:
         """
         wanted = {key.encode(): u for u, key in vehicles.items()}
         with self._control() as control:
-            nodes = control.ListNodes(ListNodesRequest()).nodes_info
+            nodes = control.ListNodes(control_pb2.ListNodesRequest()).nodes_info
             removed = {bytes(node.public_key) for node in nodes if node.status == NodeStatus.UNREGISTERED}
             known = {bytes(node.public_key): node.node_id for node in nodes if node.status != NodeStatus.UNREGISTERED}
             for key, u in wanted.items():
                 if key in removed:
                     say(f"vehicle {u} has a key that was removed before; it needs a new one")
                 elif key not in known:
-                    control.RegisterNode(RegisterNodeRequest(public_key=key, name=f"vehicle-{u}"))
+                    control.RegisterNode(control_pb2.RegisterNodeRequest(public_key=key, name=f"vehicle-{u}"))
             for key, node in known.items():
                 if key not in wanted:
-                    control.UnregisterNode(UnregisterNodeRequest(node_id=node))
+                    control.UnregisterNode(control_pb2.UnregisterNodeRequest(node_id=node))
         self._ready.touch()
 
-    def run(self, app: ServerApp, folder: Path) -> None:
-        """Start a Flower run and be its server app, in this process."""
+    def run(self, serve: Callable[[HttpGrid], list[str]], folder: Path) -> list[str]:
+        """Start a Flower run and be its server app, in this process; returns what `serve` returns."""
         content, _ = build_fab_from_files({"pyproject.toml": _APP.format(version=__version__).encode()})
-        settings: UserConfig = {"folder": str(folder)}
-        fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
+        fab = fab_to_proto(Fab(hashlib.sha256(content).hexdigest(), content, {}))
+        settings = user_config_to_proto({"folder": str(folder)})
         with self._control() as control:
-            for run in control.ListRuns(ListRunsRequest()).run_dict.values():
+            for run in control.ListRuns(control_pb2.ListRunsRequest()).run_dict.values():
                 if run.status.status != Status.FINISHED:  # of a station that was killed: vehicles would wait for it
-                    control.StopRun(StopRunRequest(run_id=run.run_id))
-            control.StartRun(
-                StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(settings), federation="")
-            )
+                    control.StopRun(control_pb2.StopRunRequest(run_id=run.run_id))
+            control.StartRun(control_pb2.StartRunRequest(fab=fab, override_config=settings, federation=""))
         grid = self._grid()
         done, details = SubStatus.FAILED, "stopped"
         try:
             given = grid._runtime_client.PullTaskInput(PullTaskInputRequest())
             TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
             TaskIdentity.node_id = given.context.node_id
-            context = context_from_proto(given.context)
-            context.run_config = settings
             grid.set_run(run_from_proto(given.run))
             with beating(grid._runtime_client):
-                app(grid, context)
+                lines = serve(grid)
             done, details = SubStatus.COMPLETED, ""
+            return lines
         except httpx.HTTPError as error:
             raise LostError(f"the SuperLink does not answer ({type(error).__name__}: {error})") from error
         finally:
@@ -139,59 +121,71 @@ class Station:
 
     @contextmanager
     def _control(self) -> Iterator[ControlHttpClient]:
-        client = ControlHttpClient.from_server_address(self._address, False, self._authority, [])
         try:
-            yield client
+            with ControlHttpClient.from_server_address(self._address, False, self._authority, []) as client:
+                yield client
         except httpx.HTTPStatusError as error:
             raise LostError(f"the SuperLink refuses: {' '.join(error.response.text.split())[:200]}") from error
         except httpx.HTTPError as error:
             raise LostError(f"the SuperLink does not answer ({error})") from error
-        finally:
-            client.close()
 
 
 @contextmanager
-def open_station(kit: StationCredentials, largest: float, log: Path) -> Iterator[Station]:
-    """Start a SuperLink at the kit's port, and stop it in the end."""
-    _, port = split_address(kit.address)
-    _need(port)
-    home = kit.place / "flower"
+def open_station(credentials: StationCredentials, largest: float, log: Path) -> Iterator[Station]:
+    """Start a SuperLink at the port of its credentials, and stop it in the end."""
+    _, port = split_address(credentials.address)
+    _require_free(port)
+    place, address = credentials.place.resolve(), f"127.0.0.1:{port}"
+    home = place / "flower"
     home.mkdir(exist_ok=True)
-    ready = home.resolve() / "ready"
+    ready = home / "ready"
     ready.unlink(missing_ok=True)
-    place = {name: str((kit.place / name).resolve()) for name in ("cert.pem", "key.pem", "ca.pem", "runtime.secret")}
-    command = [
-        sys.executable, "-m", "skyfed.drivers.flower.link", str(largest), str(ready),
-        str((kit.place / LISTED).resolve()), str(os.getpid()),
+    process = start(
+        "skyfed.drivers.flower.link", str(largest), str(ready), str(place / LISTED), str(os.getpid()),
         "--host", "0.0.0.0", "--port", str(port), "--isolation", "process",
-        "--superexec-auth-secret-file", place["runtime.secret"], "--enable-supernode-auth",
-        "--ssl-certfile", place["cert.pem"], "--ssl-keyfile", place["key.pem"], "--ssl-ca-certfile", place["ca.pem"],
-        "--database", str((home / "state.db").resolve()), "--disable-runtime-dependency-installation",
-    ]  # fmt: skip
-    environment = {**os.environ, **QUIET, "FLWR_HOME": str(home.resolve())}
-    with log.open("ab") as out:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0
-        )
+        "--superexec-auth-secret-file", str(place / "runtime.secret"), "--enable-supernode-auth",
+        "--ssl-certfile", str(place / "cert.pem"), "--ssl-keyfile", str(place / "key.pem"),
+        "--ssl-ca-certfile", str(place / "ca.pem"), "--database", str(home / "state.db"),
+        "--disable-runtime-dependency-installation",
+        environment=flower_environment(home), log=log,
+    )  # fmt: skip
     try:
-        _wait(process, f"127.0.0.1:{port}", kit.authority, log)
-        yield Station(kit, ready, "127.0.0.1", port)
+        _wait(process, address, credentials.authority, log)
+        yield Station(credentials, ready, address)
     finally:
         end(process)
 
 
-def end(process: subprocess.Popen[bytes], patience: float = 8.0) -> None:
+def flower_environment(home: Path) -> dict[str, str]:
+    """Return the environment of a Flower process that keeps its files in `home` and asks nobody on the network."""
+    return {
+        **os.environ,
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    }
+
+
+def start(module: str, *arguments: str, environment: dict[str, str], log: Path | None = None) -> Popen[bytes]:
+    """Start a Python module in a process group of its own; its output goes to the log, or where ours goes."""
+    command = [sys.executable, "-m", module, *arguments]
+    with log.open("ab") if log else nullcontext() as out:
+        return Popen(command, stdin=DEVNULL, stdout=out, stderr=out, env=environment, process_group=0)
+
+
+def end(process: Popen[bytes], patience: float = 8.0) -> None:
     """Ask a process of ours to stop, and insist after a while."""
     if process.poll() is None:
         process.terminate()
         try:
             process.wait(patience)
-        except subprocess.TimeoutExpired:
+        except TimeoutExpired:
             process.kill()
     process.wait()
 
 
-def _need(port: int) -> None:
+def _require_free(port: int) -> None:
     """Raise BadInputError if somebody listens at a port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -208,10 +202,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait(process: subprocess.Popen[bytes], address: str, authority: bytes, log: Path) -> None:
-    client = ControlHttpClient.from_server_address(address, False, authority, [])
+def _wait(process: Popen[bytes], address: str, authority: bytes, log: Path) -> None:
     until = time.monotonic() + _START
-    try:
+    with ControlHttpClient.from_server_address(address, False, authority, []) as client:
         while time.monotonic() < until:
             if process.poll() is not None:
                 raise LostError(f"the SuperLink ended at its start (exit code {process.returncode}); see {log}")
@@ -219,6 +212,4 @@ def _wait(process: subprocess.Popen[bytes], address: str, authority: bytes, log:
                 client._client.get(f"https://{address}/health", timeout=2).raise_for_status()
                 return
             time.sleep(0.1)
-    finally:
-        client.close()
     raise LostError(f"the SuperLink did not come up; see {log}")

@@ -1,12 +1,13 @@
 """Take tasks from a Flower runtime and do them in this process, which stays warm.
 
-Flower's own executor starts a process a task; `--isolation process` leaves the executor to us.
+Flower's own executor starts one process per task; `--isolation process` leaves the executor to us.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from subprocess import Popen
 from threading import Event, Thread
 
 import httpx
@@ -53,8 +54,8 @@ def open_runtime(
 
 def take(client: RuntimeHttpClient, kind: TaskType) -> str:
     """Return the token of a task of this kind that nobody has, or nothing."""
-    found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[kind]))
-    return str(found.token) if found.HasField("task") else ""
+    acquired = client.AcquireTask(AcquireTaskRequest(supported_task_types=[kind]))
+    return str(acquired.token) if acquired.HasField("task") else ""
 
 
 @contextmanager
@@ -76,14 +77,14 @@ def beating(client: RuntimeHttpClient) -> Iterator[None]:
         thread.join()
 
 
-def serve_vehicle(address: str, secret: bytes, alive: Callable[[], bool], met: Callable[[int], None]) -> None:
+def serve_vehicle(address: str, secret: bytes, supernode: Popen[bytes], met: Callable[[int], None]) -> None:
     """Do every task that a SuperNode has, one after the other, while it is alive.
 
     met: is told the id by which the station knows the SuperNode.
     """
     desk = open_runtime(address, "SuperExec", None, secret=secret)
     patch_backoff()
-    while alive():
+    while supernode.poll() is None:
         token = take(desk, TaskType.CLIENT_APP)
         if not token:
             time.sleep(_POLL)
@@ -104,15 +105,14 @@ def _input(desk: RuntimeHttpClient, address: str, token: str) -> tuple[RuntimeHt
     never come. It works on one message at a time, so a newer task tells that the present one is dead.
     """
     with ThreadPoolExecutor() as waiting:
-        client = open_runtime(address, "flwr-clientapp", None, token=token)
-        job = waiting.submit(pull_task_input, client)
         while True:
-            try:
-                message, context, _, _ = job.result(timeout=_NEWER)
-                return client, message, context
-            except TimeoutError:
-                newer = take(desk, TaskType.CLIENT_APP)
-            if newer:
-                client.close()  # which ends the wait
-                client = open_runtime(address, "flwr-clientapp", None, token=newer)
-                job = waiting.submit(pull_task_input, client)
+            client = open_runtime(address, "flwr-clientapp", None, token=token)
+            job = waiting.submit(pull_task_input, client)
+            token = ""
+            while not token:
+                try:
+                    message, context, _, _ = job.result(timeout=_NEWER)
+                    return client, message, context
+                except TimeoutError:
+                    token = take(desk, TaskType.CLIENT_APP)
+            client.close()  # which ends the wait
