@@ -11,13 +11,13 @@ from pydoc import locate
 import pytest
 
 import reproduce.__main__
+from docs.columns_page import BEGIN, END, further, renewed
+from docs.settings_page import settings_page
 from reproduce.collect import changes
 from reproduce.figures import to_markdown
 from reproduce.results import read_machines, read_results, run_name
 from reproduce.variants import variants_table
 from skyfed.config import Config
-from skyfed.report.columns import BEGIN, END, further, renewed
-from skyfed.report.settings import settings_page
 from skyfed.runs.columns import TABLES, named
 from skyfed.runs.sweep_file import read_sweep
 from skyfed.runs.tables import read_parquet

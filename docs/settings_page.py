@@ -1,4 +1,4 @@
-"""The page of all settings, made from the settings classes themselves: `python -m skyfed.report.settings`."""
+"""The page of all settings, made from the settings classes themselves: `python docs/settings_page.py`."""
 
 import json
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from skyfed.config import Config, presets
 
 _HEAD = """# Settings
 
-Every key of a config, made from the code by `python -m skyfed.report.settings > docs/config.md`.
+Every key of a config, made from the code by `python docs/settings_page.py > docs/config.md`.
 A config is a TOML file; `--set table.key=value` overrides a key and takes TOML values. Keys that are not given take
 the defaults below. A run folder's `config.toml` holds them all and runs again as it is.
 """

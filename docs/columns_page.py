@@ -1,6 +1,6 @@
 """The tables of all columns in docs/recipes.md, made from where columns are declared.
 
-`python -m skyfed.report.columns docs/recipes.md` writes them anew between two comments of that page.
+`python docs/columns_page.py docs/recipes.md` writes them anew between two comments of that page.
 """
 
 import sys
@@ -12,7 +12,7 @@ from skyfed.columns import Column
 from skyfed.files import write_whole
 from skyfed.runs.columns import TABLES, named
 
-BEGIN = "<!-- columns: python -m skyfed.report.columns docs/recipes.md -->"
+BEGIN = "<!-- columns: python docs/columns_page.py docs/recipes.md -->"
 END = "<!-- end of columns -->"
 _HOLDS = {
     "rounds": "one row per round",
