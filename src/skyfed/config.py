@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from skyfed.algorithms import KNOWN, Row, check_rows, find_class, merged
 from skyfed.blocks.aggregate import ServerSettings
@@ -24,6 +24,7 @@ from skyfed.flight.problem import FlightSettings
 from skyfed.imports import absolute_path
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
 from skyfed.presets import DEFAULT, describe
+from skyfed.settings import StrictSettings
 from skyfed.tasks import DataSettings
 from skyfed.theory.settings import TheorySettings
 from skyfed.track.settings import TrackSettings
@@ -34,10 +35,8 @@ _LARGEST = 3e38  # of a single-precision number
 _RENAMED = {("train", "genie_steps"): "central_steps"}  # settings of version 0.1, which are still read
 
 
-class Config(BaseModel):
+class Config(StrictSettings):
     """A whole experiment."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: int = Field(0, ge=0, lt=2**63, description="every random number follows from it")
     vehicles: int = Field(10, ge=1, le=100_000, description="U")

@@ -8,19 +8,18 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from skyfed.rng import stream
+from skyfed.settings import StrictSettings
 from skyfed.types import Raw, Singles, Update
 
 Index = Annotated[int, Field(ge=0)]
 Spoil = Literal["garbage", "nan", "round", "vehicle"]
 
 
-class FaultSettings(BaseModel):
+class FaultSettings(StrictSettings):
     """Faults made on purpose."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     absent: list[tuple[Index, Index]] | Annotated[float, Field(ge=0, le=1)] = Field(
         [], description="who misses which round: [vehicle, round] pairs, or the probability with which each misses any"
@@ -28,7 +27,7 @@ class FaultSettings(BaseModel):
     attack: Literal["flip", "scale"] = Field(
         "flip", description="what attackers send: their gradient times -attack_scale, or times attack_scale"
     )
-    attack_scale: float = Field(1, gt=0, le=1e6, allow_inf_nan=False, description="how much attackers exaggerate")
+    attack_scale: float = Field(1, gt=0, le=1e6, description="how much attackers exaggerate")
     attackers: list[Index] = Field([], description="vehicles that attack in every round")
     spoil: list[tuple[Index, Index, Spoil]] = Field(
         [], description="uploads that are corrupted: [vehicle, round, how]; how: garbage, nan, round or vehicle"

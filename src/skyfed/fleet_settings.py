@@ -1,21 +1,18 @@
 """How long a station waits for real vehicles; nothing here changes what a simulation gives."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from skyfed.settings import StrictSettings
 
 
-class FleetSettings(BaseModel):
+class FleetSettings(StrictSettings):
     """Rounds across machines (docs/fleet.md)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    deadline: float = Field(
-        600, gt=0, le=1e6, allow_inf_nan=False, description="seconds after which a round closes with who is there"
-    )
+    deadline: float = Field(600, gt=0, le=1e6, description="seconds after which a round closes with who is there")
     grace: float = Field(
         10,
         ge=0,
         le=1e6,
-        allow_inf_nan=False,
         description="seconds that a round stays open for vehicles out of touch once all others have answered",
     )
     least: int = Field(1, ge=1, description="fewest uploads with which a round closes; below, it is tried again")
@@ -23,13 +20,5 @@ class FleetSettings(BaseModel):
     patience: int = Field(
         10, ge=1, description="deadlines with fewer than `least` uploads after which the station gives up for now"
     )
-    poll: float = Field(
-        3,
-        ge=0.05,
-        le=3,
-        allow_inf_nan=False,
-        description="seconds between a vehicle's looks for work; Flower's own is 3",
-    )
-    largest: float = Field(
-        256e6, ge=1e5, le=2e9, allow_inf_nan=False, description="bytes of the largest request that the station reads"
-    )
+    poll: float = Field(3, ge=0.05, le=3, description="seconds between a vehicle's looks for work; Flower's own is 3")
+    largest: float = Field(256e6, ge=1e5, le=2e9, description="bytes of the largest request that the station reads")

@@ -1,15 +1,7 @@
-"""What all settings share: unknown keys are refused, values do not change, and numbers may be declared finite."""
+"""What all tables of settings share: unknown keys are refused, values do not change, numbers are finite."""
 
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field
-
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+from pydantic import BaseModel
 
 
-class Settings(BaseModel):
+class StrictSettings(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """Base of a table of settings."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from skyfed.blocks.robust import How, Opinion, against, combine, factors, no_agreement, noted
 from skyfed.columns import Column
+from skyfed.settings import StrictSettings
 from skyfed.types import Arrays, Bools, Floats, Ints, Singles
 from skyfed.wire import Message
 
@@ -24,10 +25,8 @@ COLUMNS = (
 )
 
 
-class ServerSettings(BaseModel):
+class ServerSettings(StrictSettings):
     """How the model is sent and how uploads are weighted."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     downlink: Literal["difference", "dense"] = Field(
         "difference", description="how the model is sent down: its difference from the last one, or whole"
@@ -38,17 +37,11 @@ class ServerSettings(BaseModel):
         "the trimmed mean or the median; or the mean, with the sign flipped for vehicles that opposed the majority in "
         "recent rounds",
     )
-    trim: float = Field(
-        0.3,
-        ge=0,
-        lt=0.5,
-        allow_inf_nan=False,
-        description="share of the vehicles that `trimmed` leaves out at either end",
-    )
+    trim: float = Field(0.3, ge=0, lt=0.5, description="share of the vehicles that `trimmed` leaves out at either end")
     clip: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="largest l2 norm of an upload; longer ones are scaled down to it"
+        None, gt=0, description="largest l2 norm of an upload; longer ones are scaled down to it"
     )
-    alpha: Literal["uniform", "data"] | list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
+    alpha: Literal["uniform", "data"] | list[Annotated[float, Field(ge=0)]] = Field(
         "uniform", description="weights of the vehicles: uniform, by data size, or one number per vehicle"
     )
 

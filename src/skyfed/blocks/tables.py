@@ -1,17 +1,14 @@
 """The tables of settings that all algorithms share; an algorithm adds keys of its own in a class made from this."""
 
-from pydantic import BaseModel, ConfigDict
-
 from skyfed.blocks.aggregate import ServerSettings
 from skyfed.learning.settings import PruneSettings, TrainSettings
+from skyfed.settings import StrictSettings
 from skyfed.theory.settings import TheorySettings
 from skyfed.wire.quantise import QuantiseSettings
 
 
-class Settings(BaseModel):
+class Settings(StrictSettings):
     """The settings of an algorithm."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     train: TrainSettings = TrainSettings()
     prune: PruneSettings = PruneSettings()

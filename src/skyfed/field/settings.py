@@ -2,28 +2,28 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PositiveFloat, field_validator, model_validator
 
 from skyfed.field.psi import check_basis
-from skyfed.settings import Finite, Positive, Settings
+from skyfed.settings import StrictSettings
 
 
-class FieldSettings(Settings):
+class FieldSettings(StrictSettings):
     """Spatial and temporal distribution of the data (Eq. 1, Eq. 2)."""
 
     classes: int = Field(10, ge=1, le=10_000, description="C, number of classes and of spatial clusters")
-    region: tuple[Positive, Positive] = Field(
+    region: tuple[PositiveFloat, PositiveFloat] = Field(
         (1000.0, 1000.0), description="width and height in m, station in the middle"
     )
-    radii: tuple[Positive, Positive] = Field(
+    radii: tuple[PositiveFloat, PositiveFloat] = Field(
         (30.0, 60.0), description="lambda: a cluster's standard deviation is drawn between these, m"
     )
     zeta: float = Field(1.0, gt=0, le=1, description="a disc's radius is zeta * lambda (Eq. 3)")
-    weights: Literal["uniform"] | list[Positive] = Field("uniform", description="Pi_c, mixture weights (Eq. 1)")
+    weights: Literal["uniform"] | list[PositiveFloat] = Field("uniform", description="Pi_c, mixture weights (Eq. 1)")
     bases: list[str] = Field(
         ["sin:1", "cos:2.5", "sin:2.5", "cos:1"], min_length=1, description="z(t), the temporal bases (Eq. 2)"
     )
-    projection: Literal["random"] | Finite | list[list[Finite]] | list[list[list[Finite]]] = Field(
+    projection: Literal["random"] | float | list[list[float]] | list[list[list[float]]] = Field(
         "random", description="M: 'random' (standard normal), a number that scales it, or a (C,K) or (U,C,K) array"
     )
     file: str | list[str] | None = Field(None, description="CSV or NPZ with centres, samples or psi of one's own")

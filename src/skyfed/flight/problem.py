@@ -6,12 +6,13 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
+from pydantic import Field, field_validator
 
 from skyfed.errors import BadInputError
 from skyfed.flight.constraints.base import Constraint
 from skyfed.flight.constraints.load import ConstraintSpec
 from skyfed.imports import OWN, check_path
+from skyfed.settings import StrictSettings
 from skyfed.types import IDLE, Bools, Floats, Ints
 
 Windows = Literal["paper", "rolling"]
@@ -20,10 +21,8 @@ Count = Annotated[int, Field(ge=0, le=1_000_000)]
 _FARTHEST = 1e9  # metres; squares and products of what is farther no longer fit a number
 
 
-class ScaSettings(BaseModel):
+class ScaSettings(StrictSettings):
     """How Algorithm 1 is run."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     iterations: int = Field(10, ge=1, description="J, most iterations")
     precision: float = Field(1e-3, gt=0, description="varpi: stop when the objective changes by less, nats")
@@ -36,17 +35,15 @@ class ScaSettings(BaseModel):
     )
 
 
-class FlightSettings(BaseModel):
+class FlightSettings(StrictSettings):
     """The flight problem and the planner."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     method: Method | str = Field("exact", description=f"the planner; your own: a function (problem, options), as {OWN}")
-    dmin: FiniteFloat = Field(5.0, ge=0, description="least distance between two rounds' positions, m (C6)")
+    dmin: float = Field(5.0, ge=0, description="least distance between two rounds' positions, m (C6)")
     imax: Count | list[Count] | list[list[Count]] | list[list[list[Count]]] = Field(
         2, description="most visits of a class in a window (C5); an array broadcasts to (vehicles, classes, windows)"
     )
-    vmax: Annotated[FiniteFloat, Field(gt=0)] | None = Field(None, description="most metres a round; none = no limit")
+    vmax: Annotated[float, Field(gt=0)] | None = Field(None, description="most metres a round; none = no limit")
     constraints: list[ConstraintSpec] = Field(
         [],
         description='constraints of your own: "package.module:Name", "path/to/file.py:Name", or a table with that as '
@@ -59,7 +56,7 @@ class FlightSettings(BaseModel):
         "sensing",
         description="where inside a disc: for most samples, or anywhere at random (exact, greedy, random, hover)",
     )
-    hold: FiniteFloat = Field(10.0, ge=0, description="seconds a vehicle holds at a waypoint (exported plans)")
+    hold: float = Field(10.0, ge=0, description="seconds a vehicle holds at a waypoint (exported plans)")
     sca: ScaSettings = ScaSettings()
 
     @field_validator("method")

@@ -2,13 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from skyfed.imports import check_path
 from skyfed.rng import stream
+from skyfed.settings import StrictSettings
 
 
-class ModelSettings(BaseModel, extra="forbid", frozen=True):
+class ModelSettings(StrictSettings):
     """Which model is trained."""
 
     name: str = Field(
@@ -31,17 +32,17 @@ class ModelSettings(BaseModel, extra="forbid", frozen=True):
             raise ValueError("allowed: resnet18, cnn, mlp, package.module:callable, file.py:callable") from None
 
 
-class TrainSettings(BaseModel, extra="forbid", frozen=True):
+class TrainSettings(StrictSettings):
     """Local and global training."""
 
     kappa: int = Field(5, ge=1, description="local rounds of a vehicle (Eq. 10)")
     batches_per_round: int = Field(1, ge=1, description="mini-batches in one local round")
     rho: int = Field(1, ge=0, description="dense local rounds before pruning (Eq. 8)")
     batch_size: int = Field(64, ge=1, description="pictures in a mini-batch")
-    eta: float = Field(0.1, gt=0, allow_inf_nan=False, description="global learning rate (Eq. 13)")
+    eta: float = Field(0.1, gt=0, description="global learning rate (Eq. 13)")
     eta_drop: float = Field(0.9, gt=0, le=1, description="factor on eta ...")
     eta_drop_every: int = Field(20, ge=1, description="... every so many rounds")
-    eta_local: float = Field(0.1, gt=0, allow_inf_nan=False, description="local learning rate (Eq. 10)")
+    eta_local: float = Field(0.1, gt=0, description="local learning rate (Eq. 10)")
     eta_local_drop: float = Field(0.9, gt=0, le=1, description="factor on eta_local ...")
     eta_local_drop_every: int = Field(50, ge=1, description="... every so many rounds")
     central_steps: Literal["fleet", "vehicle"] | Annotated[int, Field(ge=1)] = Field(
@@ -66,7 +67,7 @@ class TrainSettings(BaseModel, extra="forbid", frozen=True):
 Ratio = Annotated[float, Field(ge=0, lt=1)]
 
 
-class PruneSettings(BaseModel, extra="forbid", frozen=True):
+class PruneSettings(StrictSettings):
     """How much is pruned, and where."""
 
     delta: Literal["bound"] | Ratio | list[Ratio] = Field(

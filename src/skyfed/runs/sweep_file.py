@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError
@@ -16,6 +16,7 @@ from skyfed.files import drop_dead_parts, is_part, storage_errors
 from skyfed.presets import DEFAULT
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import parse_seeds
+from skyfed.settings import StrictSettings
 
 _MOST = 10_000  # runs of one sweep
 OWN = (  # what a sweep's folder holds beside variants
@@ -33,27 +34,23 @@ Name = Annotated[str, AfterValidator(_named)]
 Seeds = Annotated[str, Field(min_length=1)]
 
 
-class Variant(BaseModel):
+class Variant(StrictSettings):
     """A named setting of some keys, beside the base."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name
     base: str | None = None
-    set: list[str] = []
+    set: list[str] = Field([])
     seeds: Seeds | None = None
 
 
-class SweepFile(BaseModel):
+class SweepFile(StrictSettings):
     """What a sweep's file may say."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     base: str = DEFAULT
-    set: list[str] = []
+    set: list[str] = Field([])
     seeds: Seeds = "0"
-    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
-    variant: list[Variant] = []
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field({})
+    variant: list[Variant] = Field([])
     search: dict[str, Any] | None = None
 
 

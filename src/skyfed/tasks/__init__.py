@@ -1,17 +1,17 @@
 """What is learnt: pictures, or a task of one's own."""
 
-from pydantic import Field, field_validator
+from pydantic import Field, PositiveFloat, field_validator
 
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.files import from_home
 from skyfed.imports import check_path, import_path
-from skyfed.settings import Positive, Settings
+from skyfed.settings import StrictSettings
 from skyfed.tasks import folder, synthetic
 from skyfed.tasks.cache import Pictures, Progress, data_folder, load_pictures
 from skyfed.tasks.task import Samples, Task, check_task
 
 
-class DataSettings(Settings):
+class DataSettings(StrictSettings):
     """Which data, where it lies, and how it is spread over the vehicles."""
 
     name: str = Field(
@@ -21,7 +21,7 @@ class DataSettings(Settings):
     )
     dir: str | None = Field(None, description="where data lies; else SKYFED_DATA, else the user's cache folder")
     size: int = Field(32, ge=8, le=512, description="side of a picture in pixels, for folder:")
-    dirichlet: Positive | None = Field(
+    dirichlet: PositiveFloat | None = Field(
         None,
         description="label skew: each place's samples are shared out over the vehicles by a Dirichlet draw with this "
         "parameter; small is uneven; none shares them out evenly",

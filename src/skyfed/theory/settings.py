@@ -1,9 +1,11 @@
 """Settings of the diagnostics; apart from the code that uses them, so that reading a config does not load torch."""
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field, field_validator
+
+from skyfed.settings import StrictSettings
 
 
-class TheorySettings(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
+class TheorySettings(StrictSettings):
     """When and how carefully the constants of Theorem 1 are estimated."""
 
     every: int = Field(0, ge=0, description="rounds between two estimates, the first in round 0; 0: never")
@@ -18,7 +20,6 @@ class TheorySettings(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False
     payload: float | None = Field(
         None,
         gt=0,
-        allow_inf_nan=True,
         description="prune.delta = \"bound\": mean bits of an upload, as a share of AFL's by the paper's formula",
     )
     work: float | None = Field(None, gt=0, description='prune.delta = "bound": dense local rounds a vehicle may spend')

@@ -3,17 +3,16 @@
 import importlib.util
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from skyfed.errors import BadInputError
+from skyfed.settings import StrictSettings
 
 Tracker = Literal["tensorboard", "mlflow", "wandb"]
 
 
-class TrackSettings(BaseModel):
+class TrackSettings(StrictSettings):
     """Trackers that get every round beside the run's own tables; never changes a result."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     to: list[Tracker] = Field([], description="any of tensorboard, mlflow, wandb; pip install 'skyfed[track]'")
     project: str = Field("skyfed", min_length=1, description="the experiment in MLflow, the project in W&B")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from skyfed.settings import Settings
+from skyfed.settings import StrictSettings
 from skyfed.types import Ints, Levels, Singles
 from skyfed.wire.buckets import ROUNDING, SMALLEST, TENSOR, Coded, bucket_norms, spread
 from skyfed.wire.eden import Eden
@@ -17,7 +17,7 @@ from skyfed.wire.eden import Eden
 Scheme = Literal["qsgd", "dither", "eden"]
 
 
-class QuantiseSettings(Settings):
+class QuantiseSettings(StrictSettings):
     """How uploads are quantised."""
 
     scheme: Scheme = Field(

@@ -1,9 +1,9 @@
 """How many samples a vehicle starts with and how many a round brings (Eq. 6)."""
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
-from skyfed.settings import Positive, Settings
+from skyfed.settings import StrictSettings
 from skyfed.types import Floats, Ints
 
 _ROUNDING = 1e-12  # relative: a ceiling must not be raised by float noise, nor a small share lost
@@ -11,7 +11,7 @@ _ROUNDING = 1e-12  # relative: a ceiling must not be raised by float noise, nor 
 RIM = 1e-9  # m: a position on the rim is over the disc
 
 
-class SensingSettings(Settings):
+class SensingSettings(StrictSettings):
     """Sizes of the data sets and how sensing fades with distance."""
 
     n_max: int = Field(420, ge=0, le=100_000_000, description="N_max: most training samples a round brings (Eq. 6)")
@@ -20,7 +20,7 @@ class SensingSettings(Settings):
         512, ge=1, le=100_000_000, description="training samples a vehicle starts with, shared out by its mean psi"
     )
     initial_test: int = Field(128, ge=1, le=100_000_000, description="the same for the test set")
-    decay_length: Positive = Field(50.0, description="m; 1 is the paper's exp(-metres)")
+    decay_length: PositiveFloat = Field(50.0, description="m; 1 is the paper's exp(-metres)")
     keep_last: int = Field(0, ge=0, description="most samples a vehicle keeps, the newest; 0 keeps all")
 
 

@@ -2,15 +2,15 @@
 
 import math
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
-from skyfed.settings import Positive, Settings
+from skyfed.settings import StrictSettings
 
 
-class SensorSettings(Settings):
+class SensorSettings(StrictSettings):
     """A camera that looks straight down."""
 
-    altitude: Positive = Field(50.0, description="h, height above ground, m")
+    altitude: PositiveFloat = Field(50.0, description="h, height above ground, m")
     fov: float = Field(30.0, gt=0, lt=90, description="theta, half the opening angle, degrees (as in 2 h tan(theta))")
 
 

@@ -7,32 +7,32 @@ from dataclasses import dataclass
 from math import atan2, degrees, exp, hypot, isfinite, log2, log10, pi, sqrt
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from skyfed.errors import BadInputError
 from skyfed.learning.settings import TrainSettings
-from skyfed.settings import Finite, NotNegative, Positive, Settings
+from skyfed.settings import StrictSettings
 
 _LIGHT = 299_792_458.0  # metres per second
 
 
-class CpuSettings(Settings):
+class CpuSettings(StrictSettings):
     """The vehicle's processor: cycles = FLOPs x cycles_per_flop, seconds = cycles / f, joules = C cycles f^2."""
 
-    frequency: Positive = Field(1.5e9, description="f, Hz (a small single-board computer)")
-    cycles_per_flop: Positive = Field(0.25, description="cycles of one floating-point operation (four a cycle)")
-    capacitance: Positive = Field(1e-28, description="C, switched capacitance, J s^2 (usual in edge computing)")
+    frequency: PositiveFloat = Field(1.5e9, description="f, Hz (a small single-board computer)")
+    cycles_per_flop: PositiveFloat = Field(0.25, description="cycles of one floating-point operation (four a cycle)")
+    capacitance: PositiveFloat = Field(1e-28, description="C, switched capacitance, J s^2 (usual in edge computing)")
 
 
-class FlightCostSettings(Settings):
+class FlightCostSettings(StrictSettings):
     """Propulsion of a rotary-wing vehicle: Zeng, Xu and Zhang, IEEE Trans. Wireless Commun. 18(4), 2019, Eq. 12."""
 
-    speed: Positive = Field(10.0, description="cruising speed, m/s")
-    blade_power: NotNegative = Field(79.86, description="P0, blade profile power in hover, W")
-    induced_power: NotNegative = Field(88.63, description="Pi, induced power in hover, W")
-    tip_speed: Positive = Field(120.0, description="tip speed of the blades, m/s")
-    induced_velocity: Positive = Field(4.03, description="v0, mean induced velocity, m/s")
-    drag: NotNegative = Field(0.0092, description="d0 rho s A / 2, parasite drag, kg/m (0.6, 1.225, 0.05, 0.503)")
+    speed: PositiveFloat = Field(10.0, description="cruising speed, m/s")
+    blade_power: NonNegativeFloat = Field(79.86, description="P0, blade profile power in hover, W")
+    induced_power: NonNegativeFloat = Field(88.63, description="Pi, induced power in hover, W")
+    tip_speed: PositiveFloat = Field(120.0, description="tip speed of the blades, m/s")
+    induced_velocity: PositiveFloat = Field(4.03, description="v0, mean induced velocity, m/s")
+    drag: NonNegativeFloat = Field(0.0092, description="d0 rho s A / 2, parasite drag, kg/m (0.6, 1.225, 0.05, 0.503)")
 
     def power(self, speed: float) -> float:
         """Watts at this speed, m/s; hovering is speed 0."""
@@ -42,20 +42,20 @@ class FlightCostSettings(Settings):
         return blades + induced + self.drag * speed**3
 
 
-class RadioSettings(Settings):
+class RadioSettings(StrictSettings):
     """Air-to-ground link: Al-Hourani, Kandeepan and Lardner, IEEE Wireless Commun. Lett. 3(6), 2014 (suburban)."""
 
-    bandwidth: Positive = Field(1e6, description="Hz that one vehicle has for itself")
-    power: Positive = Field(0.1, description="transmit power, W (20 dBm)")
-    circuit_power: NotNegative = Field(0.1, description="power of the radio besides, W")
+    bandwidth: PositiveFloat = Field(1e6, description="Hz that one vehicle has for itself")
+    power: PositiveFloat = Field(0.1, description="transmit power, W (20 dBm)")
+    circuit_power: NonNegativeFloat = Field(0.1, description="power of the radio besides, W")
     efficiency: float = Field(0.35, gt=0, le=1, description="of the power amplifier")
-    carrier: Positive = Field(2.4e9, description="carrier frequency, Hz")
-    noise: Finite = Field(-174.0, description="noise density, dBm/Hz (room temperature)")
-    noise_figure: Finite = Field(6.0, description="of the station's receiver, dB")
-    los_a: NotNegative = Field(4.88, description="a of the probability of a line of sight")
-    los_b: NotNegative = Field(0.43, description="b of the probability of a line of sight")
-    loss_los: NotNegative = Field(0.1, description="loss beyond free space if there is one, dB")
-    loss_blocked: NotNegative = Field(21.0, description="the same if there is none, dB")
+    carrier: PositiveFloat = Field(2.4e9, description="carrier frequency, Hz")
+    noise: float = Field(-174.0, description="noise density, dBm/Hz (room temperature)")
+    noise_figure: float = Field(6.0, description="of the station's receiver, dB")
+    los_a: NonNegativeFloat = Field(4.88, description="a of the probability of a line of sight")
+    los_b: NonNegativeFloat = Field(0.43, description="b of the probability of a line of sight")
+    loss_los: NonNegativeFloat = Field(0.1, description="loss beyond free space if there is one, dB")
+    loss_blocked: NonNegativeFloat = Field(21.0, description="the same if there is none, dB")
 
     def rate(self, ground: float, altitude: float) -> float:
         """Bits per second from this ground distance and altitude, metres (Shannon, mean path loss)."""
@@ -74,22 +74,22 @@ class RadioSettings(Settings):
         return self.power / self.efficiency + self.circuit_power
 
 
-class CostSettings(Settings):
+class CostSettings(StrictSettings):
     """What a vehicle's round costs (modelled)."""
 
     model: Literal["law", "device"] = Field(
         "device", description="law: the paper's abstract units for training alone; device: flying, computing, sending"
     )
-    t_train: Positive = Field(1.0, description="law: t_tr, seconds of one dense local round")
-    e_train: Positive = Field(1.0, description="law: e_tr, joules of one dense local round")
+    t_train: PositiveFloat = Field(1.0, description="law: t_tr, seconds of one dense local round")
+    e_train: PositiveFloat = Field(1.0, description="law: e_tr, joules of one dense local round")
     cpu: CpuSettings = CpuSettings()
     flight: FlightCostSettings = FlightCostSettings()
     radio: RadioSettings = RadioSettings()
-    deadline: Positive | None = Field(
+    deadline: PositiveFloat | None = Field(
         None, description="device: seconds from the start of a round to the end of an upload"
     )
     late: Literal["wait", "drop"] = Field("wait", description="what the station does with uploads after the deadline")
-    battery: Positive = Field(4.68e5, description="device: joules a vehicle starts with (130 Wh)")
+    battery: PositiveFloat = Field(4.68e5, description="device: joules a vehicle starts with (130 Wh)")
 
     @model_validator(mode="after")
     def _finite(self) -> "CostSettings":

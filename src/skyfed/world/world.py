@@ -12,7 +12,7 @@ from skyfed.faults import FaultSettings, present
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.flight.flights import Flights, Offline
 from skyfed.imports import check_path
-from skyfed.settings import Settings
+from skyfed.settings import StrictSettings
 from skyfed.tasks import Samples, Task
 from skyfed.types import Arrays, Bools, Floats, Ints
 from skyfed.world.arrivals import SensingSettings
@@ -44,7 +44,7 @@ VEHICLE_COLUMNS = (
 )
 
 
-class WorldSettings(Settings):
+class WorldSettings(StrictSettings):
     """Which world a run takes place in."""
 
     use: str = Field(
