@@ -3,17 +3,15 @@
 import importlib.util
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from skyfed.errors import BadInputError
 
 Tracker = Literal["tensorboard", "mlflow", "wandb"]
 
 
-class TrackSettings(BaseModel):
+class TrackSettings(BaseModel, extra="forbid", frozen=True):
     """Trackers that get every round beside the run's own tables; never changes a result."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     to: list[Tracker] = Field([], description="any of tensorboard, mlflow, wandb; pip install 'skyfed[track]'")
     project: str = Field("skyfed", min_length=1, description="the experiment in MLflow, the project in W&B")
@@ -38,8 +36,8 @@ class TrackSettings(BaseModel):
 def require_trackers(settings: TrackSettings) -> None:
     """Raise BadInputError for a tracker that is not installed, before anything is run."""
     for name in settings.to:
-        found = importlib.util.find_spec(name)
-        if found is None or found.origin is None:  # a folder of that name, as W&B makes them, is no package
+        package = importlib.util.find_spec(name)
+        if package is None or package.origin is None:  # W&B makes folders of that name, which are not the package
             raise BadInputError(
                 f'track.to: {name} is not installed; allowed: pip install "skyfed[track]", or without it'
             )
