@@ -81,7 +81,7 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
     from skyfed.drivers.optuna_search import require_optuna, run_search
     from skyfed.report.live import counting
     from skyfed.report.search_table import goal_of, print_search
-    from skyfed.runs.trials import Trials
+    from skyfed.runs.search_space import Trials
 
     require_optuna()
     load_data(search.jobs({}, "base")[0].config, plain)  # bad or missing data shows here
