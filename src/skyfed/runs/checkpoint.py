@@ -4,6 +4,7 @@ A checkpoint holds the station's state and the world's. Vehicles' memories are i
 written only when they have changed. A checkpoint names the ones that belong to it.
 """
 
+import base64
 import hashlib
 import json
 import re
@@ -41,6 +42,11 @@ class Saved:
     memories: dict[int, Arrays] = field(default_factory=dict)
     kept: dict[int, int] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
+
+    @property
+    def first(self) -> int:
+        """The next round."""
+        return self.round + 1
 
 
 def save_checkpoint(
@@ -166,8 +172,6 @@ def _part(arrays: Arrays, prefix: str) -> Arrays:
 
 def _agreement(path: Path, about: dict[str, str], vehicles: int) -> Arrays:
     """Read who has agreed with whom, in the form of version 0.1.0; nothing where aggregation did not ask."""
-    import base64
-
     if "agreement" not in about:
         return {}
     try:

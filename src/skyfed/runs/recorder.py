@@ -4,7 +4,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,22 +13,12 @@ import xxhash
 from skyfed.columns import Column
 from skyfed.files import write_whole
 from skyfed.onboard import Onboard
-from skyfed.runs.checkpoint import drop_checkpoints, last_checkpoint, pack_model, save_checkpoint, save_memory
+from skyfed.runs.checkpoint import Saved, drop_checkpoints, last_checkpoint, pack_model, save_checkpoint, save_memory
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row, Table, damaged, is_done, set_aside
 from skyfed.station import Report
 from skyfed.types import Arrays, Singles
 from skyfed.world import World
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where a row of a run stands: the next round, the state to go on from, complaints about checkpoints."""
-
-    first: int
-    state: Arrays
-    memories: dict[int, Arrays]
-    complaints: list[str]
 
 
 class RowRecorder:
@@ -63,19 +53,20 @@ class RowRecorder:
         """Whether the row has been trained to the end, and the files of that can be read."""
         return is_done(self.path) and not damaged(self.path)
 
-    def standing(self) -> Standing:
-        """Return where to go on: after the newest good checkpoint, or at the start."""
-        aside = set_aside(self.path)
+    def standing(self) -> Saved:
+        """Return the state to go on from: that of the newest good checkpoint, or the initial one."""
+        complaints = set_aside(self.path)
         start = self._algorithm.start(self._engine.initial())
         layout = self._engine.layout
         saved = last_checkpoint(
             self._checkpoints, self._identity, self._label, start, layout.of_live, layout.size, self._config.vehicles
         )
-        first, complaints = saved.round + 1, saved.complaints
-        if not self._complete(first):
-            complaints = [*complaints, f"{self.path}: rounds are missing from the tables; starting over"]
-            first = 0
-        drop_checkpoints(self._checkpoints, first - 1)
+        complaints += saved.complaints
+        if not self._complete(saved.first):
+            complaints.append(f"{self.path}: rounds are missing from the tables; starting over")
+            saved = Saved()
+        first = saved.first
+        drop_checkpoints(self._checkpoints, saved.round)
         rows = self._uplink.keep(first)
         if saved.world is None:
             self._world.replay(rows)
@@ -85,12 +76,8 @@ class RowRecorder:
             table.keep(first)
         for row in self._rounds.keep(first):
             self._forget(row.get("accuracy_class"))
-        self._clock = time.perf_counter()
-        if not first:
-            self._kept = {}
-            return Standing(0, start, {}, [*aside, *complaints])
-        self._kept = dict(saved.kept)
-        return Standing(first, saved.state, saved.memories, [*aside, *complaints])
+        self._kept, self._clock = dict(saved.kept), time.perf_counter()
+        return replace(saved, state=saved.state if first else start, complaints=complaints)
 
     def _complete(self, rounds: int) -> bool:
         """Tell whether both tables hold every round up to this one."""

@@ -73,8 +73,7 @@ class Table:
         """Write the Parquet file and remove the lines."""
         import pyarrow as pa
 
-        rows = [{name: row.get(name) for name in self._columns} for row in self.rows()]
-        _write(self.parquet, pa.Table.from_pylist(rows, schema(self._columns)))
+        _write(self.parquet, pa.Table.from_pylist(self.rows(), schema(self._columns)))
         with storage_errors(self._lines):
             self._lines.unlink(missing_ok=True)
 
