@@ -58,8 +58,7 @@ def algorithms(incomplete: str) -> list[tuple[str, str]]:
 
 
 Source = Annotated[
-    str,
-    typer.Argument(metavar="[PRESET|FILE]", help="A preset's name or a TOML file.", autocompletion=_sources),
+    str, typer.Argument(metavar="[PRESET|FILE]", help="A preset's name or a TOML file.", autocompletion=_sources)
 ]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting (TOML value); repeatable.")

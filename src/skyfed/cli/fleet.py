@@ -133,9 +133,7 @@ def fleet_station(
 
 
 @fleet.command("vehicle")
-def fleet_vehicle(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The vehicle's folder.")],
-) -> None:
+def fleet_vehicle(folder: Annotated[Path, typer.Argument(metavar="DIR", help="The vehicle's folder.")]) -> None:
     """Run a vehicle until a signal ends it.
 
     It loads its data once and trains whenever the station asks.
@@ -170,11 +168,7 @@ def _run_station(
         stop.check()
         check()
 
-    with (
-        resumable(folder.path, again),
-        stop.after_round(),
-        watching(folder, config, plain, stop.check) as watcher,
-    ):
+    with resumable(folder.path, again), stop.after_round(), watching(folder, config, plain, stop.check) as watcher:
         diverged = run_station(folder, watcher, idle)
     show_run(folder, config)
     write_report([folder.path], folder.path / "report.html")

@@ -83,13 +83,7 @@ def drop_checkpoints(folder: Path, after: int) -> None:
 
 
 def last_checkpoint(
-    folder: Path,
-    run: str,
-    label: str,
-    start: Arrays,
-    live: Callable[[Singles], Singles],
-    whole: int,
-    vehicles: int,
+    folder: Path, run: str, label: str, start: Arrays, live: Callable[[Singles], Singles], whole: int, vehicles: int
 ) -> Saved:
     """Return the newest good checkpoint of a row that started from `start`.
 

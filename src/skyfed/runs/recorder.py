@@ -25,13 +25,7 @@ class RowRecorder:
     """Records one row of a run; `after` is called with every finished round and may raise to stop."""
 
     def __init__(
-        self,
-        folder: RunFolder,
-        onboard: Onboard,
-        label: str,
-        world: World,
-        identity: str,
-        after: Callable[[Row], None],
+        self, folder: RunFolder, onboard: Onboard, label: str, world: World, identity: str, after: Callable[[Row], None]
     ) -> None:
         self._config = onboard.config
         self._label, self._world, self._identity, self._after = label, world, identity, after

@@ -180,14 +180,12 @@ class Trials:
 
     def best(self, upwards: bool) -> Trial | None:
         """Return the best finished trial, the first of equals."""
-        ranked = self.ranked(upwards)
-        return ranked[0] if ranked else None
+        return next(iter(self.ranked(upwards)), None)
 
     def ranked(self, upwards: bool) -> list[Trial]:
-        """Return the finished trials, the best first."""
-        done = [(trial.result, trial) for trial in self if trial.result is not None]
-        done.sort(key=lambda pair: (-pair[0] if upwards else pair[0], pair[1].number))
-        return [trial for _, trial in done]
+        """Return the finished trials, the best first; equals in the order of their numbers."""
+        done = [trial for trial in self if trial.state == "done"]
+        return sorted(done, key=lambda trial: mean(trial.results), reverse=upwards)
 
     def _write(self) -> None:
         tree = {"search": self._about, "trials": [asdict(trial) for trial in self]}
