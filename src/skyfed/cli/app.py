@@ -10,7 +10,7 @@ import typer.core
 
 typer.core.HAS_RICH = False  # typer 0.20 escapes "[default: …]" for rich in plain help too
 
-_ORDER = [
+_ORDER = [  # of all groups; a group has some of these
     "presets", "plan", "planner", "wire", "engine", "run", "resume", "runs", "evaluate", "report", "bound", "sweep",
     "fleet", "data", "bench",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from skyfed.cli.app import Out, Overrides, Plain, Source, fleet
 from skyfed.cli.execution import end_with, plan_flights, resumable, show_run
 from skyfed.cli.stop import stop
 from skyfed.errors import BadInputError
-from skyfed.pipeline import load_data, new_folder, prepare, watching
+from skyfed.pipeline import import_training, load_data, new_folder, prepare, watching
 from skyfed.report.draw import write_report
 
 if TYPE_CHECKING:
@@ -168,6 +168,7 @@ def _run_station(
         stop.check()
         check()
 
+    import_training()
     with resumable(folder.path, again), stop.after_round(), watching(folder, config, plain, stop.check) as watcher:
         diverged = run_station(folder, watcher, idle)
     show_run(folder, config)
