@@ -140,7 +140,7 @@ def _unpack(path: Path, forms: Sequence[str], wanted: dict[str, str] | None = No
         about = json.loads(header["about"])
         if not isinstance(about, dict):
             raise TypeError("its description is no table")
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BadInputError(f"{path}: not a checkpoint ({error})") from None
     if about.get("format") not in forms:
         raise BadInputError(
@@ -209,12 +209,10 @@ def _round_of(path: Path) -> int:
 
 
 def _hash(arrays: Arrays, about: dict[str, str]) -> str:
-    digest = hashlib.sha256(json.dumps({k: v for k, v in sorted(about.items()) if k != "sha256"}).encode())
-    if about.get("format") == FIRST:
-        names = ["weights", "buffers"]
-    else:
-        names = sorted(arrays)
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    names = ["weights", "buffers"] if about["format"] == FIRST else sorted(arrays)
+    if about["format"] != FIRST:
         digest.update(json.dumps([(n, arrays[n].dtype.str, list(arrays[n].shape)) for n in names]).encode())
     for name in names:
-        digest.update(np.ascontiguousarray(arrays[name]).data if name in arrays else b"")
+        digest.update(np.ascontiguousarray(arrays[name]).data)
     return digest.hexdigest()
