@@ -75,8 +75,8 @@ class RowRecorder:
 
     def _complete(self, rounds: int) -> bool:
         """Tell whether both tables hold every round up to this one."""
-        uploads = Counter(row["round"] for row in self._uplink.good())
-        whole = {row["round"] for row in self._rounds.good() if uploads[row["round"]] == row["uploads"]}
+        uploads = Counter(row["round"] for row in self._uplink.rows(good=True))
+        whole = {row["round"] for row in self._rounds.rows(good=True) if uploads[row["round"]] == row["uploads"]}
         return whole >= set(range(rounds))
 
     def record(self, state: Arrays, memories: dict[int, Arrays], report: Report) -> None:

@@ -30,24 +30,13 @@ class Table:
             file.flush()
             os.fsync(file.fileno())
 
-    def rows(self, columns: list[str] | None = None) -> list[Row]:
-        """Return all rows so far, with these columns at least; a last line that was cut off is left out."""
-        rows, foreign = self._read(columns)
-        if foreign:
-            raise BadInputError(f"{self._lines}: line {foreign} is not a row of a table of {self._name}")
-        return rows
+    def rows(self, columns: list[str] | None = None, good: bool = False) -> list[Row]:
+        """Return all rows so far, with these columns at least; a last line that was cut off is left out.
 
-    def good(self) -> list[Row]:
-        """Return all rows up to the first line that is none."""
-        return self._read()[0]
-
-    def _read(self, columns: list[str] | None = None) -> tuple[list[Row], int]:
-        """Return the rows up to a line that was cut off or is no row of this table.
-
-        In the second case the line's number is returned too, else 0.
+        good: whether to return the rows before a line that is no row of this table, instead of raising BadInputError.
         """
         if self.parquet.exists():
-            return read_parquet(self.parquet, columns, self._name), 0
+            return read_parquet(self.parquet, columns, self._name)
         rows: list[Row] = []
         with storage_errors(self._lines):
             lines = self._lines.read_bytes().splitlines() if self._lines.exists() else []
@@ -57,13 +46,15 @@ class Table:
             except (ValueError, RecursionError):
                 break
             if not fits(self._name, row):
-                return rows, number
+                if good:
+                    break
+                raise BadInputError(f"{self._lines}: line {number} is not a row of a table of {self._name}")
             rows.append(row)
-        return rows, 0
+        return rows
 
     def keep(self, rounds: int) -> list[Row]:
         """Drop the rows of rounds from `rounds` on; return the others."""
-        kept = [row for row in self.good() if row["round"] < rounds]
+        kept = [row for row in self.rows(good=True) if row["round"] < rounds]
         write_whole(self._lines, _json_lines(kept))
         with storage_errors(self.parquet):
             self.parquet.unlink(missing_ok=True)
