@@ -89,12 +89,9 @@ def resume(
         several = seed_folders(folder)
         if not several and not (folder / "config.toml").is_file():
             raise BadInputError(f"{folder}: not a run's folder (no config.toml)")
-        config = RunFolder((several or [folder])[0]).read_config()
-        if (
-            drawn(folder, config)
-            and (folder / "report.html").exists()
-            and all(finished(place) for place in several or [folder])
-        ):
+        folders = several or [folder]
+        config = RunFolder(folders[0]).read_config()
+        if drawn(folder, config) and (folder / "report.html").exists() and all(finished(place) for place in folders):
             print(f"{folder}: finished; nothing to resume")
             return
         mission, task = prepare(config), load_data(config, plain)
