@@ -20,8 +20,8 @@ import pytest
 from skyfed import __version__
 from skyfed.config import load_config, presets
 from skyfed.flight import Problem, verify
-from skyfed.runs import RunFolder
 from skyfed.runs.flights import plan_into
+from skyfed.runs.folder import RunFolder
 from skyfed.types import Plan
 from skyfed.world.mission import prepare_mission
 from waiting import LONG

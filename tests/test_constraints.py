@@ -19,8 +19,8 @@ from skyfed.flight import Constraint, Options, Problem, Violation, load_fleet_pl
 from skyfed.flight.constraints.load import ConstraintSpec, load_constraints
 from skyfed.flight.planner import fell_back
 from skyfed.flight.remote import plan_fleet
-from skyfed.runs import RunFolder
 from skyfed.runs.flights import plan_into
+from skyfed.runs.folder import RunFolder
 from skyfed.types import Plan
 from skyfed.world.mission import prepare_mission
 

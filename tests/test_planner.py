@@ -13,8 +13,8 @@ from skyfed.errors import BadInputError, InfeasibleError
 from skyfed.flight import METHODS, Options, age_of_information, load_fleet_plan, plan, planner, verify
 from skyfed.flight.planner import fell_back
 from skyfed.flight.remote import plan_fleet
-from skyfed.runs import RunFolder
 from skyfed.runs.flights import plan_into
+from skyfed.runs.folder import RunFolder
 from skyfed.types import Plan
 from skyfed.world.mission import prepare_mission
 

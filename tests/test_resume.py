@@ -26,11 +26,11 @@ from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
 from skyfed.report import draw
 from skyfed.report.learning_curves import read_curves
-from skyfed.runs import RunFolder
 from skyfed.runs import recorder as recorder_module
 from skyfed.runs.checkpoint import Saved, last_checkpoint, pack_model, save_checkpoint, save_memory, unpack_model
 from skyfed.runs.columns import ROUNDS as ROUND_COLUMNS
 from skyfed.runs.columns import named
+from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import claim_seeds
 from skyfed.runs.tables import Row, read_parquet, write_parquet
 from waiting import LONG, wait_until

@@ -18,10 +18,10 @@ from skyfed.errors import BadInputError, StorageError
 from skyfed.files import write_whole
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.flight.remote import unpack_plan
-from skyfed.runs import RunFolder
 from skyfed.runs import flights as flights_module
 from skyfed.runs import folder as folder_module
 from skyfed.runs.flights import plan_into
+from skyfed.runs.folder import RunFolder
 from skyfed.types import Plan
 from skyfed.world.mission import Mission, prepare_mission
 from waiting import LONG
@@ -182,7 +182,7 @@ def test_a_process_killed_while_it_settles_in_does_not_spoil_the_folder(tmp_path
         import os, sys
         from pathlib import Path
         from skyfed.config import load_config
-        from skyfed.runs import RunFolder
+        from skyfed.runs.folder import RunFolder
         real, left = os.replace, [{survived}]
         def replace(*names):
             if not left[0]:
@@ -204,7 +204,7 @@ def test_a_folder_has_one_owner_at_a_time_and_is_free_after_kill_9(tmp_path, con
         import sys, time
         from pathlib import Path
         from skyfed.config import load_config
-        from skyfed.runs import RunFolder
+        from skyfed.runs.folder import RunFolder
         with RunFolder.claim(Path(sys.argv[1]), load_config("smoke", {SMALL!r}), []):
             print("held", flush=True)
             time.sleep(3600)

@@ -12,9 +12,8 @@ from skyfed.drivers import optuna_search as driver
 from skyfed.drivers.optuna_search import ask, best_config, run_search
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.search_space import Search, SearchTable, read_search
+from skyfed.runs.search_space import Search, SearchTable, Trial, Trials, read_search
 from skyfed.runs.sweep_file import SweepJob
-from skyfed.runs.trials import Trial, Trials
 
 TINY = """
 base = "smoke"

@@ -1,9 +1,11 @@
 """Writing that is whole or not at all, storage errors that name the file, and paths from a user's home."""
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from skyfed.errors import BadInputError, StorageError
 
@@ -50,6 +52,15 @@ def write_whole(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     with replacing(path) as part:
         part.write_bytes(data)
+
+
+def read_json_table(path: Path) -> dict[str, Any] | None:
+    """Read a JSON object; None where the file is missing, damaged or holds something else."""
+    try:
+        tree = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return tree if isinstance(tree, dict) else None
 
 
 def drop_parts(folder: Path) -> None:

@@ -1,11 +1,13 @@
 """From a config to a finished folder, step by step: what the command line and `skyfed.run` are both made of."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from skyfed.config import Config
+    from skyfed.drivers.tracking import Tracking
     from skyfed.flight.fleet_plan import FleetPlan
     from skyfed.runs.folder import RunFolder
     from skyfed.tasks import Task
@@ -76,11 +78,25 @@ def train(
     stop: is called after every round, and raises when the run shall end.
     """
     from skyfed.drivers.execute import execute
+
+    with watching(folder, config, plain, stop) as watcher:
+        return execute(folder, config, task, fleet, workers(config.workers), watcher)
+
+
+@contextmanager
+def watching(folder: "RunFolder", config: "Config", plain: bool, stop: Callable[[], None]) -> "Iterator[Tracking]":
+    """Give a watcher that shows a run as it goes on and hands it to the trackers; it calls `stop` after every round."""
     from skyfed.drivers.tracking import Tracking
     from skyfed.report.view import RunView
 
     with RunView(config.rows, config.rounds, plain, stop) as view, Tracking(folder, config, view) as tracking:
-        return execute(folder, config, task, fleet, workers(config.workers), tracking)
+        yield tracking
+
+
+def import_training() -> None:
+    """Import what `train` needs, which takes seconds."""
+    import skyfed.drivers.execute
+    import skyfed.report.view  # noqa: F401
 
 
 def draw(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:

@@ -10,7 +10,10 @@ import typer.core
 
 typer.core.HAS_RICH = False  # typer 0.20 escapes "[default: …]" for rich in plain help too
 
-_ORDER = ["presets", "plan", "run", "resume", "runs", "evaluate", "report", "bound", "sweep", "fleet", "data", "bench"]
+_ORDER = [  # of all groups; a group has some of these
+    "presets", "plan", "planner", "wire", "engine", "run", "resume", "runs", "evaluate", "report", "bound", "sweep",
+    "fleet", "data", "bench",
+]  # fmt: skip
 
 
 class _Verbs(typer.core.TyperGroup):
@@ -30,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-bench = typer.Typer(help="Measure speed, sizes and gaps, each beside its bar.", no_args_is_help=True)
+bench = typer.Typer(cls=_Verbs, help="Measure speed, sizes and gaps, each beside its bar.", no_args_is_help=True)
 data = typer.Typer(help="Fetch data sets and say where they lie.", no_args_is_help=True)
 fleet = typer.Typer(help="The same experiment across machines, on Flower.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
@@ -44,7 +47,7 @@ def _sources(incomplete: str) -> list[tuple[str, str]]:
 
     files = [(f"{path}{'/' * path.is_dir()}", "") for path in Path().glob(f"{glob.escape(incomplete)}*")]
     known = [(name, line) for name, line in describe().items() if name.startswith(incomplete)]
-    return known + [found for found in files if found[0].endswith(("/", ".toml"))]
+    return known + [file for file in files if file[0].endswith(("/", ".toml"))]
 
 
 def algorithms(incomplete: str) -> list[tuple[str, str]]:
@@ -55,8 +58,7 @@ def algorithms(incomplete: str) -> list[tuple[str, str]]:
 
 
 Source = Annotated[
-    str,
-    typer.Argument(metavar="[PRESET|FILE]", help="A preset's name or a TOML file.", autocompletion=_sources),
+    str, typer.Argument(metavar="[PRESET|FILE]", help="A preset's name or a TOML file.", autocompletion=_sources)
 ]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting (TOML value); repeatable.")

@@ -1,16 +1,15 @@
-"""Verbs that measure."""
+"""Verbs that measure; `bench run` is beside `run`."""
 
 import shutil
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skyfed.cli.app import Json, Out, Overrides, Source, bench
+from skyfed.cli.app import Json, bench
 from skyfed.errors import BadInputError
-from skyfed.pipeline import new_folder, workers
+from skyfed.pipeline import workers
 
 if TYPE_CHECKING:
     from skyfed.bench.row import Row
@@ -29,7 +28,7 @@ def bench_planner(
     from skyfed.bench.planner import bench_planner as measure
 
     rows = measure(seeds, cap, workers(0), _announce)
-    _show(f"Flight planner, {seeds} seeds", rows, as_json)
+    show_rows(f"Flight planner, {seeds} seeds", rows, as_json)
 
 
 @bench.command("wire")
@@ -45,7 +44,7 @@ def bench_wire(
     from skyfed.bench.wire import bench_wire as measure
 
     rows = measure(rounds, repeats, _announce)
-    _show(f"Wire, d from round {rounds}", rows, as_json)
+    show_rows(f"Wire, d from round {rounds}", rows, as_json)
 
 
 @bench.command("engine")
@@ -79,50 +78,9 @@ def bench_engine(
         from skyfed.report.curves import draw_law
         from skyfed.report.figures import save
 
-        save(
-            draw_law(law.deltas, law.modelled, {"single weights": law.weight, "channels": law.channel}),
-            figure.with_suffix(""),
-        )
-    _show(f"Engine, {pairs} pairs", rows, as_json)
-
-
-@bench.command("run")
-def bench_run(source: Source = "quick", overrides: Overrides = None, out: Out = None, as_json: Json = False) -> None:
-    """Run a preset and tell where the time goes.
-
-    Takes as long as skyfed run does.
-
-    \b
-    skyfed bench run paper --out runs/paper
-    """
-    from contextlib import redirect_stdout
-    from cProfile import Profile
-
-    from skyfed.bench.spent import spent
-    from skyfed.cli.train import run
-    from skyfed.runs.folder import RunFolder
-
-    place, profile = out or new_folder(source), Profile()
-    if (place / "config.toml").exists():
-        raise BadInputError(f"--out {place}: has a run already; allowed: a new folder")
-    start = time.monotonic()
-    with redirect_stdout(sys.stderr):
-        profile.runcall(run, source, overrides, place, None, plain=True)
-    seconds = time.monotonic() - start
-    _show(f"skyfed run {source}", [spent(profile, seconds, RunFolder.config_of(place), place)], as_json)
-
-
-def _announce(what: str) -> None:
-    print(f"bench: {what}", file=sys.stderr)
-
-
-def _show(title: str, rows: "list[Row]", as_json: bool) -> None:
-    from skyfed.bench.row import print_rows, to_json
-
-    if as_json:
-        print(to_json(rows))
-    else:
-        print_rows(title, rows)
+        drawing = draw_law(law.deltas, law.modelled, {"single weights": law.weight, "channels": law.channel})
+        save(drawing, figure.with_suffix(""))
+    show_rows(f"Engine, {pairs} pairs", rows, as_json)
 
 
 @bench.command("fleet")
@@ -135,7 +93,20 @@ def bench_fleet(
 
     What they cost beyond training, and whether big uploads go through.
     """
-    import skyfed.drivers.flower  # noqa: F401  (says so if Flower is missing)
     from skyfed.bench.flower import bench_fleet as measure
 
-    _show(f"Fleet on this machine, {vehicles} vehicles", measure(vehicles, rounds, _announce), as_json)
+    show_rows(f"Fleet on this machine, {vehicles} vehicles", measure(vehicles, rounds, _announce), as_json)
+
+
+def _announce(what: str) -> None:
+    print(f"bench: {what}", file=sys.stderr)
+
+
+def show_rows(title: str, rows: "list[Row]", as_json: bool) -> None:
+    """Print measured figures as a table, or as JSON."""
+    from skyfed.bench.row import print_rows, to_json
+
+    if as_json:
+        print(to_json(rows))
+    else:
+        print_rows(title, rows)

@@ -1,4 +1,4 @@
-"""What the verbs that plan and train are made of: the pipeline, with tables, lines and signals around it."""
+"""The parts of the verbs that plan and train: the pipeline, with tables, lines and signals around it."""
 
 import contextlib
 import shlex
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from skyfed import pipeline
 from skyfed.cli.stop import StoppedError, stop
 from skyfed.errors import SkyfedError
+from skyfed.report.draw import draw_training, write_report
 
 if TYPE_CHECKING:
     from skyfed.config import Config
@@ -28,7 +29,7 @@ def plan_flights(folder: "RunFolder", config: "Config", mission: "Mission", plai
 
         for line in folder.complaints:
             print(line, file=sys.stderr)
-        fleet = pipeline.plan_flights(folder, config, mission, plain, lambda vehicle, found: finished.add(vehicle))
+        fleet = pipeline.plan_flights(folder, config, mission, plain, lambda vehicle, plan: finished.add(vehicle))
     except StoppedError:
         print(f"stopped: {len(finished)} of {config.vehicles} flights are saved; go on with: {again}", file=sys.stderr)
         raise
@@ -49,7 +50,7 @@ def again(place: Path) -> str:
 
 @contextlib.contextmanager
 def resumable(place: Path, command: str = "") -> Iterator[None]:
-    """Say how to go on where a signal stops what is done inside."""
+    """Say how to go on if a signal stops the work inside."""
     try:
         yield
     except StoppedError:
@@ -58,14 +59,13 @@ def resumable(place: Path, command: str = "") -> Iterator[None]:
 
 
 def end_with(failures: list[str]) -> None:
-    """End with what failed, once all else is done."""
+    """Fail with these lines, if any, once all else is done."""
     if failures:
         raise SkyfedError("; ".join(failures))
 
 
 def train_seeds(place: Path, task: "Task", plain: bool) -> None:
     """Train every seed below a folder, one after the other, then draw them together."""
-    from skyfed.report.draw import draw_training, write_report
     from skyfed.report.terminal_tables import print_seeds
     from skyfed.runs.folder import RunFolder
     from skyfed.runs.seeds import seed_folders
@@ -76,10 +76,8 @@ def train_seeds(place: Path, task: "Task", plain: bool) -> None:
         if pipeline.finished(folder):
             continue
         with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
-            failures += [
-                f"seed {config.seed}: {line}"
-                for line in train_run(claimed, config, pipeline.prepare(config), task, plain, place)
-            ]
+            diverged = train_run(claimed, config, pipeline.prepare(config), task, plain, place)
+            failures += [f"seed {config.seed}: {line}" for line in diverged]
     config = RunFolder(folders[0]).read_config()
     with resumable(place):
         print_seeds(folders, config.rows, f"{place}: {len(folders)} seeds, mean ± standard deviation")
@@ -93,29 +91,25 @@ def train_run(
     folder: "RunFolder", config: "Config", mission: "Mission", task: "Task", plain: bool, place: Path
 ) -> list[str]:
     """Plan, train, tabulate, draw; a signal stops after the present round. Returns what diverged."""
-    with resumable(place):  # what takes seconds to import
-        import skyfed.drivers.execute
-        import skyfed.report.view  # noqa: F401
-        from skyfed.report.draw import write_report
+    with resumable(place):
+        pipeline.import_training()
     fleet = plan_flights(folder, config, mission, plain, again(place))
     with resumable(place):
-        stop.later = True
-        try:
+        with stop.after_round():
             diverged = pipeline.train(folder, config, task, fleet, plain, stop.check)
-        finally:
-            stop.later = False
         stop.check()  # a signal after the last round
-        show_run(folder, config, fleet)
+        show_run(folder, config)
         if place == folder.path:  # else one page for all seeds
             write_report([place], place / "report.html")
     return diverged
 
 
-def show_run(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:
+def show_run(folder: "RunFolder", config: "Config") -> None:
     """Tabulate and draw a run that has ended."""
+    from skyfed.flight.fleet_plan import load_fleet_plan
     from skyfed.report.terminal_tables import print_resources, print_summary
 
     print_summary(folder.path, config.rows, f"Run {folder.path}")
     print_resources(folder.path, config.rows, f"What it cost: model {config.cost.model!r}, all vehicles together")
-    pipeline.draw(folder, config, fleet)
+    pipeline.draw(folder, config, load_fleet_plan(folder.path / "plan.npz"))
     print(f"written to {folder.path}: figures/, tables (parquet), models (safetensors)")

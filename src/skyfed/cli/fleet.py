@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skyfed.cli.app import Out, Overrides, Plain, Source, fleet
-from skyfed.cli.execution import end_with, plan_flights, show_run
-from skyfed.cli.stop import StoppedError, stop
+from skyfed.cli.execution import end_with, plan_flights, resumable, show_run
+from skyfed.cli.stop import stop
 from skyfed.errors import BadInputError
-from skyfed.pipeline import load_data, new_folder, prepare
+from skyfed.pipeline import import_training, load_data, new_folder, prepare, watching
 from skyfed.report.draw import write_report
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def fleet_try(
     with RunFolder.claim(place, config, sys.argv[1:]) as folder:
         plan_flights(folder, config, mission, plain, f"skyfed fleet try {source} --out {place}")
         with rehearsal(folder, config.vehicles) as check:
-            _hold(folder, config, plain, f"skyfed {' '.join(sys.argv[1:])}", check)
+            _run_station(folder, config, plain, f"skyfed {' '.join(sys.argv[1:])}", check)
 
 
 @fleet.command("keys")
@@ -128,13 +128,11 @@ def fleet_station(
     real_station(folder)
     load_data(config, plain)
     with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
-        _hold(claimed, config, plain, f"skyfed fleet station {folder}")
+        _run_station(claimed, config, plain, f"skyfed fleet station {folder}")
 
 
 @fleet.command("vehicle")
-def fleet_vehicle(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The vehicle's folder.")],
-) -> None:
+def fleet_vehicle(folder: Annotated[Path, typer.Argument(metavar="DIR", help="The vehicle's folder.")]) -> None:
     """Run a vehicle until a signal ends it.
 
     It loads its data once and trains whenever the station asks.
@@ -156,7 +154,7 @@ def _config(source: str, overrides: list[str], vehicles: int | None) -> "Config"
     return config
 
 
-def _hold(
+def _run_station(
     folder: "RunFolder", config: "Config", plain: bool, again: str, check: Callable[[], None] = lambda: None
 ) -> None:
     """Run the station with a live view; a signal stops after the present round, or now if it has no upload yet.
@@ -164,26 +162,14 @@ def _hold(
     check: raises if there is no use in going on.
     """
     from skyfed.drivers.flower.run import run_station
-    from skyfed.drivers.tracking import Tracking
-    from skyfed.flight.fleet_plan import load_fleet_plan
-    from skyfed.report.view import RunView
 
     def idle() -> None:
         stop.check()
         check()
 
-    stop.later = True
-    try:
-        with (
-            RunView(config.rows, config.rounds, plain, stop.check) as view,
-            Tracking(folder, config, view) as tracking,
-        ):
-            diverged = run_station(folder, tracking, idle)
-    except StoppedError:
-        print(f"stopped; every finished round is kept; go on with: {again}", file=sys.stderr)
-        raise
-    finally:
-        stop.later = False
-    show_run(folder, config, load_fleet_plan(folder.path / "plan.npz"))
+    import_training()
+    with resumable(folder.path, again), stop.after_round(), watching(folder, config, plain, stop.check) as watcher:
+        diverged = run_station(folder, watcher, idle)
+    show_run(folder, config)
     write_report([folder.path], folder.path / "report.html")
     end_with(diverged)

@@ -1,4 +1,4 @@
-"""Verbs that look at what is there: presets, runs, evaluate, report, bound."""
+"""Verbs that inspect what exists: presets, runs, evaluate, report, bound."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,23 +9,23 @@ from skyfed.cli.app import Json, algorithms, app
 from skyfed.errors import BadInputError
 from skyfed.report.draw import write_report
 
+_RUNS = Path("runs")
+
 
 @app.command()
 def presets() -> None:
     """List the presets with one line each."""
     from skyfed.presets import describe
 
-    names = describe()
-    width = max(map(len, names))
-    for name, line in names.items():
+    lines = describe()
+    width = max(map(len, lines))
+    for name, line in lines.items():
         print(f"{name:<{width}}  {line}")
 
 
 @app.command("runs")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="A folder of runs, a sweep, or one run.")] = Path(
-        "runs"
-    ),
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="A folder of runs, a sweep, or one run.")] = _RUNS,
     as_json: Json = False,
 ) -> None:
     """List the runs in a folder: state and key figures.
@@ -36,13 +36,13 @@ def list_runs(
     from skyfed.report.listing import listing_json, print_listing
     from skyfed.runs.listing import list_runs as look
 
-    if not folder.is_dir() and folder != Path("runs"):
+    if not folder.is_dir() and folder != _RUNS:
         raise BadInputError(f"{folder}: no such folder; allowed: a folder of runs, a sweep, a run")
-    found = look(folder)
+    listed = look(folder)
     if as_json:
-        print(listing_json(found))
-    elif found:
-        print_listing(found, folder)
+        print(listing_json(listed))
+    elif listed:
+        print_listing(listed, folder)
     else:
         print(f"{folder}: no runs here; make one with: skyfed run quick")
 
@@ -69,8 +69,7 @@ def evaluate(
     """
     from skyfed.report.score import print_scores, score_models
 
-    scores = score_models(folder, algorithm, pictures)
-    print_scores(scores, as_json)
+    print_scores(score_models(folder, algorithm, pictures), as_json)
 
 
 @app.command()
@@ -112,13 +111,13 @@ def bound(
     from skyfed.report.figures import save
     from skyfed.runs.folder import RunFolder
 
-    found = diagnoses(folder)
+    diagnosed = diagnoses(folder)
     if as_json:
-        print_json(found)
+        print_json(diagnosed)
         return
-    print_bounds(found)
+    print_bounds(diagnosed)
     figures = RunFolder(folder).subfolder("figures")
     rounds = RunFolder(folder).read_config().rounds
-    for one in found:
-        save(draw_bound(one, rounds), figures / f"bound-{one.algorithm}")
-    print(f"written to {figures}: {', '.join(f'bound-{one.algorithm}.png' for one in found)}")
+    for diagnosis in diagnosed:
+        save(draw_bound(diagnosis, rounds), figures / f"bound-{diagnosis.algorithm}")
+    print(f"written to {figures}: {', '.join(f'bound-{diagnosis.algorithm}.png' for diagnosis in diagnosed)}")

@@ -42,6 +42,15 @@ class Stop:
         if self._asked:
             raise StoppedError(self._asked)
 
+    @contextlib.contextmanager
+    def after_round(self) -> Iterator[None]:
+        """Let a signal stop the program after the present round while this lasts."""
+        self.later = True
+        try:
+            yield
+        finally:
+            self.later = False
+
 
 stop = Stop()
 

@@ -9,7 +9,6 @@ import typer
 
 from skyfed.cli.app import Plain, app
 from skyfed.cli.execution import end_with, resumable
-from skyfed.errors import SkyfedError
 from skyfed.pipeline import load_data, workers
 from skyfed.report.draw import draw_training, write_report
 
@@ -45,23 +44,23 @@ def sweep(
     from skyfed.runs.sweep_file import read_sweep, settle
     from skyfed.runs.tables import write_parquet
 
+    place = out or Path("runs") / source.stem
     search = read_search(source)
     if search is not None:
-        _search(search, out or Path("runs") / source.stem, jobs, plain)
+        _search(search, place, jobs, plain)
         return
     planned = read_sweep(source)
     distinct = {repr((job.config.data, job.config.model, job.config.device)): job.config for job in planned}
     for config in distinct.values():
         load_data(config, plain)  # bad or missing data, models and devices show here
-    place = out or Path("runs") / source.stem
     settle(place, planned)
     with resumable(place, _again(source, place)):
         with counting(f"sweep {source.stem}", len(planned), "runs", plain) as advance:
             failures = run_sweep(planned, place, jobs, workers(0), lambda job: advance())
         for variant in dict.fromkeys(job.variant for job in planned):
-            some = [job for job in planned if job.variant == variant and (place / job.place / "config.toml").exists()]
-            if some:
-                draw_training(place / variant, [place / job.place for job in some], some[0].config.rows)
+            begun = [job for job in planned if job.variant == variant and (place / job.place / "config.toml").exists()]
+            if begun:
+                draw_training(place / variant, [place / job.place for job in begun], begun[0].config.rows)
         rows = sweep_rows(planned, place)
         write_parquet(place / "sweep.parquet", rows)
         print_sweep(rows, f"{place}: {len(planned)} runs, mean ± standard deviation over seeds")
@@ -81,7 +80,7 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
     from skyfed.drivers.optuna_search import require_optuna, run_search
     from skyfed.report.live import counting
     from skyfed.report.search_table import goal_of, print_search
-    from skyfed.runs.trials import Trials
+    from skyfed.runs.search_space import Trials
 
     require_optuna()
     load_data(search.jobs({}, "base")[0].config, plain)  # bad or missing data shows here
@@ -94,12 +93,10 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
         failures = run_search(search, trials, place, jobs, workers(0), lambda job: goal_of(search, place, job), advance)
     for line in [*failures[:3], *([f"and {len(failures) - 3} more, see {place}/logs"] if failures[3:] else [])]:
         print(line, file=sys.stderr)
-    best = trials.best(search.table.upwards)
-    if best is None:
-        raise SkyfedError(f"{place}: no trial reached the end")
+    ranked = trials.ranked(search.table.upwards)
+    if not ranked:
+        end_with([f"{place}: no trial reached the end"])
     print_search(search, trials, f"{place}: {len(trials)} trials, the best first")
-    print(f"written to {place}: best.toml ({best.name}), search.json, a folder a trial")
-    write_report(
-        [place / trial.name for trial in trials.ranked(search.table.upwards)[:_ON_THE_PAGE]], place / "report.html"
-    )
+    print(f"written to {place}: best.toml ({ranked[0].name}), search.json, a folder a trial")
+    write_report([place / trial.name for trial in ranked[:_ON_THE_PAGE]], place / "report.html")
     print(f"go on with the best: skyfed run {place}/best.toml")

@@ -1,12 +1,14 @@
-"""Verbs that plan and train: plan, run, resume."""
+"""Verbs that plan and train: plan, run, resume, bench run."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from skyfed.cli.app import Out, Overrides, Plain, Source, app
+from skyfed.cli.app import Json, Out, Overrides, Plain, Source, app, bench
+from skyfed.cli.bench import show_rows
 from skyfed.cli.execution import again, end_with, plan_flights, resumable, train_run, train_seeds
 from skyfed.errors import BadInputError
 from skyfed.pipeline import finished, load_data, new_folder, prepare
@@ -87,12 +89,9 @@ def resume(
         several = seed_folders(folder)
         if not several and not (folder / "config.toml").is_file():
             raise BadInputError(f"{folder}: not a run's folder (no config.toml)")
-        config = RunFolder((several or [folder])[0]).read_config()
-        if (
-            drawn(folder, config)
-            and (folder / "report.html").exists()
-            and all(finished(place) for place in several or [folder])
-        ):
+        folders = several or [folder]
+        config = RunFolder(folders[0]).read_config()
+        if drawn(folder, config) and (folder / "report.html").exists() and all(finished(place) for place in folders):
             print(f"{folder}: finished; nothing to resume")
             return
         mission, task = prepare(config), load_data(config, plain)
@@ -101,3 +100,28 @@ def resume(
         return
     with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
         end_with(train_run(claimed, config, mission, task, plain, folder))
+
+
+@bench.command("run")
+def bench_run(source: Source = "quick", overrides: Overrides = None, out: Out = None, as_json: Json = False) -> None:
+    """Run a preset and tell where the time goes.
+
+    Takes as long as skyfed run does.
+
+    \b
+    skyfed bench run paper --out runs/paper
+    """
+    from contextlib import redirect_stdout
+    from cProfile import Profile
+
+    from skyfed.bench.spent import spent
+    from skyfed.runs.folder import RunFolder
+
+    place, profile = out or new_folder(source), Profile()
+    if (place / "config.toml").exists():
+        raise BadInputError(f"--out {place}: has a run already; allowed: a new folder")
+    start = time.monotonic()
+    with redirect_stdout(sys.stderr):
+        profile.runcall(run, source, overrides, place, None, plain=True)
+    seconds = time.monotonic() - start
+    show_rows(f"skyfed run {source}", [spent(profile, seconds, RunFolder.config_of(place), place)], as_json)

@@ -11,9 +11,8 @@ from skyfed.files import write_whole
 from skyfed.rng import stream
 from skyfed.runs.folder import locked
 from skyfed.runs.listing import look
-from skyfed.runs.search_space import Range, Search, SearchTable, Value
+from skyfed.runs.search_space import Range, Search, SearchTable, Trial, Trials, Value
 from skyfed.runs.sweep_file import SweepJob
-from skyfed.runs.trials import Trial, Trials
 
 Score = Callable[[SweepJob], float | None]
 

@@ -29,7 +29,7 @@ class ScaSettings(StrictSettings):
     start: Literal["random", "circle", "greedy"] = Field("random", description="initial points q^{t,0}")
     sides: int = Field(8, ge=3, le=64, description="sides of the polygon inscribed in a disc (open solvers)")
     solver: Literal["auto", "highs", "mosek"] = Field("auto", description="auto: MOSEK with a licence, else HiGHS")
-    seconds: float = Field(60.0, gt=0, description="most seconds for one iteration's solver call")
+    seconds: float = Field(60.0, gt=0, allow_inf_nan=True, description="most seconds for one iteration's solver call")
     placement: Literal["own", "sensing"] = Field(
         "own", description="the positions it ends with, or its visits placed anew for most samples"
     )

@@ -6,10 +6,9 @@ from pathlib import Path
 from rich.table import Table
 
 from skyfed.report.terminal_tables import show, spread, summarise
-from skyfed.runs.search_space import Search
+from skyfed.runs.search_space import Search, Trials
 from skyfed.runs.sweep_file import SweepJob
 from skyfed.runs.tables import is_done
-from skyfed.runs.trials import Trials
 
 _SHOWN = 20
 _UNITS = {"uplink_bytes": ("MB", 1e-6), "joules": ("kJ", 1e-3)}  # the others are shares

@@ -1,5 +1,1 @@
 """Run folders: where everything a run makes is kept."""
-
-from skyfed.runs.folder import RunFolder
-
-__all__ = ["RunFolder"]

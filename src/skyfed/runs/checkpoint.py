@@ -1,17 +1,19 @@
-"""Checkpoints: what an algorithm's row is after a round, written whole, checked when read, the last three kept.
+"""Checkpoints: the state of an algorithm's row after a round; written whole, checked when read, the last three kept.
 
 A checkpoint holds the station's state and the world's. Vehicles' memories are in files of their own, one per vehicle,
-written only when they have changed; a checkpoint names the ones that belong to it.
+written only when they have changed. A checkpoint names the ones that belong to it.
 """
 
+import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from skyfed.arrays import pack_arrays, view_arrays
 from skyfed.errors import BadInputError
@@ -21,15 +23,17 @@ from skyfed.types import Arrays, Singles
 FORMAT, FIRST = "2", "1"  # FIRST holds a model alone: checkpoints of version 0.1.0, and what is saved in the end
 _KEPT = 3
 _STATE, _WORLD = "state/", "world/"
+_NAME = re.compile(r"(?:round|memory-\d+)-(\d+)")  # of a file, without its suffix
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What a row was after a round; before the first one there is nothing.
+    """The state of a row after a round; empty before the first one.
 
     world       named arrays of the world; None in checkpoints of version 0.1.0
-    memories    of the vehicles that have any      kept  in which round each of these was written
-    complaints  a line for each newer checkpoint that is damaged
+    memories    of the vehicles that have any
+    kept        the round in which each of these was written
+    complaints  one line per newer checkpoint that is damaged
     """
 
     round: int = -1
@@ -39,11 +43,16 @@ class Saved:
     kept: dict[int, int] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
 
+    @property
+    def first(self) -> int:
+        """The next round."""
+        return self.round + 1
+
 
 def save_checkpoint(
     folder: Path, round: int, state: Arrays, world: Arrays, run: str, label: str, kept: dict[int, int]
 ) -> None:
-    """Write what a row is after `round` and drop what is no longer needed; memories were written before."""
+    """Write the state of a row after `round` and drop what is no longer needed; memories were written before."""
     about = {"round": str(round), "run": run, "algorithm": label, "memories": json.dumps(kept)}
     arrays = {_STATE + name: array for name, array in state.items()}
     arrays |= {_WORLD + name: array for name, array in world.items()}
@@ -51,7 +60,12 @@ def save_checkpoint(
     with storage_errors(folder):
         for old in _in_order(folder)[:-_KEPT]:
             old.unlink()
-    _drop_memories(folder)
+        memories = list(folder.glob("memory-*.safetensors"))
+        if memories:
+            named = {_memory(folder, *pair) for path in _in_order(folder) for pair in _named(path).items()}
+            for path in memories:
+                if path not in named:
+                    path.unlink()
 
 
 def save_memory(folder: Path, vehicle: int, round: int, memory: Arrays, run: str, label: str) -> None:
@@ -61,67 +75,44 @@ def save_memory(folder: Path, vehicle: int, round: int, memory: Arrays, run: str
 
 
 def drop_checkpoints(folder: Path, after: int) -> None:
-    """Remove checkpoints of rounds after this one: they are damaged, or of a future that will be made again."""
+    """Remove checkpoints and memories of later rounds: they are damaged, or those rounds will be trained again."""
     with storage_errors(folder):
-        for path in _in_order(folder):
+        for path in folder.glob("*.safetensors"):
             if _round_of(path) > after:
-                path.unlink()
-        for path in folder.glob("memory-*.safetensors"):
-            if _numbers(path)[1] > after:
                 path.unlink()
 
 
 def last_checkpoint(
-    folder: Path,
-    run: str,
-    label: str,
-    start: Arrays,
-    live: Callable[[Singles], Singles],
-    whole: int,
-    vehicles: int,
+    folder: Path, run: str, label: str, start: Arrays, live: Callable[[Singles], Singles], whole: int, vehicles: int
 ) -> Saved:
     """Return the newest good checkpoint of a row that started from `start`.
 
-    live      gives the weights with a gradient of all `whole` weights, as version 0.1.0 saved them
-    vehicles  that its agreement, where it has one, must be of
+    live      picks the weights with a gradient from all `whole` weights, which version 0.1.0 saved
+    vehicles  the number of vehicles that a saved agreement must have
     """
     complaints: list[str] = []
+    owner = {"run": run, "algorithm": label}
     for path in reversed(_in_order(folder)):
         try:
-            return _read(folder, path, run, label, start, live, whole, vehicles, complaints)
+            arrays, about = _unpack(path, (FORMAT, FIRST), {**owner, "round": str(_round_of(path))})
+            world = None
+            if about["format"] == FIRST:
+                if len(arrays["weights"]) != whole:
+                    raise BadInputError(f"{path}: holds a model of another size")
+                state = {"weights": live(arrays["weights"]), "buffers": arrays["buffers"]}
+                state |= _agreement(path, about, vehicles)
+            else:
+                state, world = _part(arrays, _STATE), _part(arrays, _WORLD)
+            if any(name not in state or state[name].shape != array.shape for name, array in start.items()):
+                raise BadInputError(f"{path}: holds a model of another size")
+            kept, memories = _kept(path, about), {}
+            for vehicle, t in kept.items():
+                wanted = {**owner, "round": str(t), "vehicle": str(vehicle)}
+                memories[vehicle], _ = _unpack(_memory(folder, vehicle, t), (FORMAT,), wanted)
+            return Saved(int(about["round"]), state, world, memories, kept, complaints)
         except BadInputError as error:
             complaints.append(str(error))
     return Saved(complaints=complaints)
-
-
-def _read(
-    folder: Path,
-    path: Path,
-    run: str,
-    label: str,
-    start: Arrays,
-    live: Callable[[Singles], Singles],
-    whole: int,
-    vehicles: int,
-    complaints: list[str],
-) -> Saved:
-    arrays, about = _unpack(path, (FORMAT, FIRST))
-    _belongs(path, about, {"run": run, "algorithm": label, "round": str(_round_of(path))})
-    if about["format"] == FIRST:
-        if len(arrays["weights"]) != whole:
-            raise BadInputError(f"{path}: holds a model of another size")
-        arrays = {_STATE + "weights": live(arrays["weights"]), _STATE + "buffers": arrays["buffers"]}
-        arrays |= {_STATE + name: array for name, array in _agreement(path, about, vehicles).items()}
-    state = {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
-    if any(name not in state or state[name].shape != array.shape for name, array in start.items()):
-        raise BadInputError(f"{path}: holds a model of another size")
-    world = {name.removeprefix(_WORLD): array for name, array in arrays.items() if name.startswith(_WORLD)}
-    kept, memories = _kept(path, about), {}
-    for vehicle, t in kept.items():
-        file = _memory(folder, vehicle, t)
-        memories[vehicle], said = _unpack(file, (FORMAT,))
-        _belongs(file, said, {"run": run, "algorithm": label, "round": str(t), "vehicle": str(vehicle)})
-    return Saved(int(about["round"]), state, None if about["format"] == FIRST else world, memories, kept, complaints)
 
 
 def pack_model(weights: Singles, buffers: Singles, about: dict[str, str]) -> bytes:
@@ -142,14 +133,14 @@ def _pack(arrays: Arrays, about: dict[str, str], form: str) -> bytes:
     return pack_arrays(arrays, {"about": json.dumps(about, sort_keys=True)})
 
 
-def _unpack(path: Path, forms: Sequence[str]) -> tuple[Arrays, dict[str, str]]:
-    """Read arrays and their description, or raise BadInputError."""
+def _unpack(path: Path, forms: Sequence[str], wanted: dict[str, str] | None = None) -> tuple[Arrays, dict[str, str]]:
+    """Read arrays and their description, which must say what is `wanted`; or raise BadInputError."""
     try:
-        found, said = view_arrays(path.read_bytes())
-        about = json.loads(said["about"])
+        arrays, header = view_arrays(path.read_bytes())
+        about = json.loads(header["about"])
         if not isinstance(about, dict):
             raise TypeError("its description is no table")
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BadInputError(f"{path}: not a checkpoint ({error})") from None
     if about.get("format") not in forms:
         raise BadInputError(
@@ -157,61 +148,49 @@ def _unpack(path: Path, forms: Sequence[str]) -> tuple[Arrays, dict[str, str]]:
         )
     hashed = about.pop("sha256", None)
     flat = about["format"] != FIRST or (
-        found.keys() == {"weights", "buffers"}
-        and all(part.dtype == np.float32 and part.ndim == 1 for part in found.values())
+        arrays.keys() == {"weights", "buffers"}
+        and all(array.dtype == np.float32 and array.ndim == 1 for array in arrays.values())
     )
-    if not flat or hashed != _hash(found, about):
+    if not flat or hashed != _hash(arrays, about):
         raise BadInputError(f"{path}: damaged (its hash differs)")
-    return {name: array.copy() for name, array in found.items()}, about
-
-
-def _belongs(path: Path, about: dict[str, str], wanted: dict[str, str]) -> None:
-    for key, value in wanted.items():
+    for key, value in (wanted or {}).items():
         if about.get(key) != value:
             raise BadInputError(f"{path}: belongs to another {key} ({about.get(key)}, not {value})")
+    return {name: array.copy() for name, array in arrays.items()}, about
+
+
+def _part(arrays: Arrays, prefix: str) -> Arrays:
+    """Return the arrays whose names begin with a prefix, by their names without it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _agreement(path: Path, about: dict[str, str], vehicles: int) -> Arrays:
-    """Read who has agreed with whom, as version 0.1.0 wrote it; nothing where aggregation did not ask."""
-    import base64
-
+    """Read who has agreed with whom, in the form of version 0.1.0; nothing where aggregation did not ask."""
     if "agreement" not in about:
         return {}
     try:
-        found = np.frombuffer(base64.b64decode(about["agreement"], validate=True))
-        if not np.isfinite(found).all():
+        agreement = np.frombuffer(base64.b64decode(about["agreement"], validate=True))
+        if not np.isfinite(agreement).all():
             raise ValueError("a number is not finite")
-        return {"agreement": found.reshape(2, vehicles, vehicles).copy()}
+        return {"agreement": agreement.reshape(2, vehicles, vehicles).copy()}
     except (ValueError, TypeError):
         raise BadInputError(f"{path}: its agreement is not one of {vehicles} vehicles") from None
 
 
 def _kept(path: Path, about: dict[str, str]) -> dict[int, int]:
+    """Return the vehicles whose memories belong to a checkpoint, and the round in which each was written."""
     try:
         return {int(vehicle): int(t) for vehicle, t in json.loads(about.get("memories", "{}")).items()}
     except (ValueError, TypeError, AttributeError):
         raise BadInputError(f"{path}: damaged (its memories are not named)") from None
 
 
-def _drop_memories(folder: Path) -> None:
-    """Remove memories that no checkpoint names."""
-    with storage_errors(folder):
-        there = list(folder.glob("memory-*.safetensors"))
-        if not there:
-            return
-        named = {_memory(folder, *pair) for path in _in_order(folder) for pair in _named(path).items()}
-        for path in there:
-            if path not in named:
-                path.unlink()
-
-
 def _named(path: Path) -> dict[int, int]:
     """Return the memories that a checkpoint names, by its header alone; none where it is damaged."""
     try:
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        return _kept(path, json.loads(header["__metadata__"]["about"]))
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, BadInputError):
+        with safe_open(path, "numpy") as file:
+            return _kept(path, json.loads(file.metadata()["about"]))
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError, AttributeError, RecursionError, BadInputError):
         return {}
 
 
@@ -219,26 +198,21 @@ def _memory(folder: Path, vehicle: int, round: int) -> Path:
     return folder / f"memory-{vehicle:05d}-{round:05d}.safetensors"
 
 
-def _numbers(path: Path) -> tuple[int, int]:
-    parts = path.stem.split("-")
-    return (int(parts[1]), int(parts[2])) if len(parts) == 3 and parts[1].isdigit() and parts[2].isdigit() else (0, -1)
-
-
 def _in_order(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.glob("round-*.safetensors") if path.stem[6:].isdigit()), key=_round_of)
+    return sorted((path for path in folder.glob("round-*.safetensors") if _round_of(path) >= 0), key=_round_of)
 
 
 def _round_of(path: Path) -> int:
-    return int(path.stem.removeprefix("round-"))
+    """Return the round of a checkpoint or a memory; -1 for any other file."""
+    match = _NAME.fullmatch(path.stem)
+    return int(match[1]) if match else -1
 
 
 def _hash(arrays: Arrays, about: dict[str, str]) -> str:
-    digest = hashlib.sha256(json.dumps({k: v for k, v in sorted(about.items()) if k != "sha256"}).encode())
-    if about.get("format") == FIRST:
-        names = ["weights", "buffers"]
-    else:
-        names = sorted(arrays)
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    names = ["weights", "buffers"] if about["format"] == FIRST else sorted(arrays)
+    if about["format"] != FIRST:
         digest.update(json.dumps([(n, arrays[n].dtype.str, list(arrays[n].shape)) for n in names]).encode())
     for name in names:
-        digest.update(np.ascontiguousarray(arrays[name]).data if name in arrays else b"")
+        digest.update(np.ascontiguousarray(arrays[name]).data)
     return digest.hexdigest()

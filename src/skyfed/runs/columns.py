@@ -1,6 +1,7 @@
-"""The tables of a run: their columns, gathered from where they are declared, and whether a file has them."""
+"""The tables of a run: their columns, collected from where they are declared, and whether a file has them."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from skyfed.columns import Column
@@ -54,11 +55,10 @@ _FIRST = "0.1.0"
 
 def named(*groups: Sequence[Column]) -> dict[str, Column]:
     """Return columns by name; the first declaration counts."""
-    found: dict[str, Column] = {}
-    for group in groups:
-        for column in group:
-            found.setdefault(column.name, column)
-    return found
+    columns: dict[str, Column] = {}
+    for column in chain(*groups):
+        columns.setdefault(column.name, column)
+    return columns
 
 
 def schema(columns: dict[str, Column]) -> "pa.Schema":
@@ -75,33 +75,35 @@ def schema(columns: dict[str, Column]) -> "pa.Schema":
     return pa.schema([(column.name, kinds[column.kind]) for column in columns.values()])
 
 
-def misfit(name: str, found: "pa.Schema") -> str:
-    """Say in what a file's schema is not that of one of the tables; nothing if it is. It may have further columns."""
+def misfit(name: str, saved: "pa.Schema") -> str:
+    """Say how a file's schema differs from that of a table; empty if it fits. It may have further columns."""
     columns = named(TABLES[name])
     for field in schema(columns):
-        there = len(found.get_all_field_indices(field.name))
-        if not there and columns[field.name].since != _FIRST:
+        count = len(saved.get_all_field_indices(field.name))
+        if not count and columns[field.name].since != _FIRST:
             continue
-        if there != 1:
-            return f"column {field.name!r} is {'there twice' if there else 'missing'}"
-        kind = found.field(field.name).type
+        if count != 1:
+            return f"column {field.name!r} is {'there twice' if count else 'missing'}"
+        kind = saved.field(field.name).type
         if kind != field.type:
             return f"column {field.name!r} holds {kind}, not {field.type}"
     return ""
 
 
-def gap(name: str, found: "pa.Table") -> str:
-    """Say which column of a table has no value somewhere although it must; nothing if there is none."""
+def gap(name: str, table: "pa.Table") -> str:
+    """Say which column of a table lacks a value that it must have; empty if none does."""
     columns = named(TABLES[name])
-    must = [name for name in found.column_names if name in columns and not columns[name].empty]
-    empty = [column for column in must if found.column(column).null_count]
-    return f"column {empty[0]!r} has no value in some rows" if empty else ""
+    for column in table.column_names:
+        if column in columns and not columns[column].empty and table.column(column).null_count:
+            return f"column {column!r} has no value in some rows"
+    return ""
 
 
 def fits(name: str, row: Any) -> bool:
     """Tell whether a line of a table that is still growing has its columns, and values where it must."""
-    columns = named(TABLES[name])
-    if not isinstance(row, dict) or not row.keys() >= {c.name for c in columns.values() if c.since == _FIRST}:
-        return False
-    must = [key for key in row if key in columns and not columns[key].empty]
-    return isinstance(row["round"], int) and not any(row[key] is None for key in must)
+    return (
+        isinstance(row, dict)
+        and all(column.name in row for column in TABLES[name] if column.since == _FIRST)
+        and isinstance(row["round"], int)
+        and all(column.empty or row.get(column.name, "") is not None for column in TABLES[name])
+    )

@@ -1,6 +1,7 @@
-"""Plan a run's flights into its folder; what is finished is never planned again."""
+"""Plan a run's flights into its folder; finished flights are never planned again."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -23,21 +24,23 @@ Done = Callable[[int, Plan], None]
 
 
 def plan_into(folder: RunFolder, config: Config, mission: Mission, workers: int, done: Done) -> FleetPlan:
-    """Return the flights of a run: from plan.npz, or planned now; each vehicle's plan is saved as soon as it stands."""
+    """Return the flights of a run, from plan.npz or planned now; each vehicle's plan is saved as soon as it is made."""
     target = folder.path / "plan.npz"
     if target.exists():
         return _checked(load_fleet_plan(target), config, mission, target)
     parts = folder.subfolder("plans")
     plans = _saved(parts, mission)
-    for u, found in plans.items():
-        done(u, found)
-    open_ones = [u for u in range(config.vehicles) if u not in plans]
-    options = [planner_options(config, u) for u in open_ones]
-    problems = [mission.problems[u] for u in open_ones]
-    for k, found in plan_fleet(problems, config.flight.method, options, workers):
-        plans[open_ones[k]] = found
-        write_whole(_part(parts, open_ones[k]), pack_plan(found))
-        done(open_ones[k], found)
+    for u, plan in plans.items():
+        done(u, plan)
+    missing = [u for u in range(config.vehicles) if u not in plans]
+    options = [
+        Options(seed=config.seed, vehicle=u, placement=config.flight.placement, sca=config.flight.sca) for u in missing
+    ]
+    problems = [mission.problems[u] for u in missing]
+    for k, plan in plan_fleet(problems, config.flight.method, options, workers):
+        plans[missing[k]] = plan
+        write_whole(_part(parts, missing[k]), pack_plan(plan))
+        done(missing[k], plan)
     failed = [plans[u].note for u in range(config.vehicles) if fell_back(plans[u].note)]
     if ":" in config.flight.method and len(failed) == config.vehicles:  # then it is the function, not the problem
         with storage_errors(parts):
@@ -45,21 +48,14 @@ def plan_into(folder: RunFolder, config: Config, mission: Mission, workers: int,
                 path.unlink()
         reason = failed[0].partition(" failed ")[2]
         raise InfeasibleError(f"flight.method = {config.flight.method!r} failed for every vehicle: {reason[1:-1]}")
-    fleet = gather(config, mission, [plans[u] for u in range(config.vehicles)])
+    fleet = _gather(config, mission, [plans[u] for u in range(config.vehicles)])
     write_whole(target, fleet.to_bytes())
     with storage_errors(parts):
-        for path in parts.iterdir():
-            path.unlink()
-        parts.rmdir()
+        shutil.rmtree(parts)
     return fleet
 
 
-def planner_options(config: Config, vehicle: int) -> Options:
-    """Return what a vehicle's planner is told besides its problem."""
-    return Options(seed=config.seed, vehicle=vehicle, placement=config.flight.placement, sca=config.flight.sca)
-
-
-def gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
+def _gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
     """Put the plans of all vehicles side by side with what they were planned on."""
     problems = mission.problems
     truth = mission.field.mixtures
@@ -83,48 +79,38 @@ def gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
         bound=np.array([p.bound for p in plans]),
         seconds=np.array([p.seconds for p in plans]),
         note=np.array([p.note for p in plans], dtype=np.str_),
-        history=np.array([[*p.history, *[np.nan] * (longest - len(p.history))] for p in plans]).reshape(
-            len(plans), longest
-        ),
-        constraints=np.array(
-            [json.dumps(spec.model_dump(), sort_keys=True) for spec in config.flight.constraints], np.str_
-        ),
+        history=np.array([[*p.history, *[np.nan] * (longest - len(p.history))] for p in plans]),
+        constraints=np.array([json.dumps(c.model_dump(), sort_keys=True) for c in config.flight.constraints], np.str_),
     )
 
 
 def _checked(fleet: FleetPlan, config: Config, mission: Mission, path: Path) -> FleetPlan:
     """Return the fleet's plan if it is one of this mission and verifies."""
-    plans = [
-        Plan(fleet.positions[u], fleet.association[u], float(fleet.objective[u]), float(fleet.bound[u]),
-             float(fleet.seconds[u]), str(fleet.method), str(fleet.note[u]), _history(fleet, u))
-        for u in range(min(len(fleet.positions), config.vehicles))
-    ]  # fmt: skip
-    for u, (problem, found) in enumerate(zip(mission.problems, plans, strict=False)):
-        violations = verify(problem, found)
+    plans = []
+    for u, problem in enumerate(mission.problems[: len(fleet.positions)]):
+        history = fleet.history[u][~np.isnan(fleet.history[u])] if u < len(fleet.history) else ()
+        plan = Plan(
+            fleet.positions[u], fleet.association[u], float(fleet.objective[u]), float(fleet.bound[u]),
+            float(fleet.seconds[u]), str(fleet.method), str(fleet.note[u]), tuple(map(float, history)),
+        )  # fmt: skip
+        violations = verify(problem, plan)
         if violations:
             raise BadInputError(f"{path}: the plan of vehicle {u} does not verify: {violations[0]}")
-    whole = gather(config, mission, plans) if len(plans) == config.vehicles else None
+        plans.append(plan)
+    whole = _gather(config, mission, plans) if len(plans) == config.vehicles else None
     for field in fields(FleetPlan):
         if whole is None or not _same(getattr(whole, field.name), getattr(fleet, field.name)):
             raise BadInputError(f"{path}: {field.name} is not this run's")
     return fleet
 
 
-def _history(fleet: FleetPlan, u: int) -> tuple[float, ...]:
-    if u >= len(fleet.history):
-        return ()
-    return tuple(float(x) for x in fleet.history[u] if not np.isnan(x))
-
-
 def _same(ours: np.ndarray, saved: np.ndarray) -> bool:
-    """Compare arrays; numbers up to what another processor rounds differently."""
+    """Compare arrays; real numbers up to rounding that differs between processors."""
     if ours.shape != saved.shape or ours.dtype.kind != saved.dtype.kind:
         return False
-    return (
-        bool(np.allclose(ours, saved, rtol=1e-9, atol=1e-9, equal_nan=True))
-        if ours.dtype.kind == "f"
-        else np.array_equal(ours, saved)
-    )
+    if ours.dtype.kind == "f":
+        return bool(np.allclose(ours, saved, rtol=1e-9, atol=1e-9, equal_nan=True))
+    return np.array_equal(ours, saved)
 
 
 def _part(parts: Path, vehicle: int) -> Path:
@@ -132,16 +118,13 @@ def _part(parts: Path, vehicle: int) -> Path:
 
 
 def _saved(parts: Path, mission: Mission) -> dict[int, Plan]:
-    """Plans of an earlier, interrupted start that still verify."""
+    """Return the plans of an earlier, interrupted start that still verify."""
     plans = {}
     for u, problem in enumerate(mission.problems):
-        path = _part(parts, u)
-        if not path.exists():
-            continue
         try:
-            found = unpack_plan(path.read_bytes())
+            plan = unpack_plan(_part(parts, u).read_bytes())
         except Exception:
-            continue  # a damaged part is planned again
-        if not verify(problem, found):
-            plans[u] = found
+            continue  # a missing or damaged part is planned again
+        if not verify(problem, plan):
+            plans[u] = plan
     return plans

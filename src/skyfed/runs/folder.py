@@ -20,7 +20,7 @@ import tomli_w
 from skyfed import __version__
 from skyfed.config import Config, config_from_tree, differences
 from skyfed.errors import BadInputError, StorageError, one_line
-from skyfed.files import drop_parts, is_part, storage_errors, write_whole
+from skyfed.files import drop_parts, is_part, read_json_table, storage_errors, write_whole
 
 FORMAT = 1  # of the folder; raised when an older version could not read it
 _PACKAGES = ("torch", "numpy", "scipy", "highspy", "cvxpy", "scikit-learn", "matplotlib", "pyarrow")
@@ -41,15 +41,10 @@ class RunFolder:
     def claim(cls, path: Path, config: Config, command: Sequence[str]) -> Iterator["RunFolder"]:
         """Create or reopen the folder of this config and hold its lock; anything else there is refused."""
         folder = cls(path)
-        with storage_errors(path):
-            if path.exists() and not path.is_dir():
-                raise BadInputError(f"--out {path}: is a file; allowed: a new or empty folder, or this run's own")
-            path.mkdir(parents=True, exist_ok=True)
-            others = [entry for entry in path.iterdir() if not _ours(entry.name)]
-            if others and not (path / "config.toml").exists():
-                raise BadInputError(
-                    f"--out {path}: not empty and not a run; allowed: a new or empty folder, or this run's own"
-                )
+        allowed = "allowed: a new or empty folder, or this run's own"
+        others = [name for name in entries(path, allowed) if name != ".lock" and not is_part(name)]
+        if others and not (path / "config.toml").exists():
+            raise BadInputError(f"--out {path}: not empty and not a run; {allowed}")
         with locked(path):
             drop_parts(path)
             folder._settle(config, command)
@@ -63,7 +58,7 @@ class RunFolder:
 
     def read_config(self) -> Config:
         """Read config.toml; what another version wrote is read, or refused with that version named."""
-        known = self._manifest() or {}
+        known = self.manifest()
         if known.get("format", FORMAT) != FORMAT:
             raise BadInputError(
                 f"{self.path}: written by skyfed {known.get('skyfed')} in format {known['format']}; "
@@ -89,6 +84,10 @@ class RunFolder:
         """
         return identity_of(self._tree())
 
+    def manifest(self) -> dict[str, Any]:
+        """Read manifest.json; empty where it is missing or damaged."""
+        return read_json_table(self.path / "manifest.json") or {}
+
     def _tree(self) -> dict[str, Any]:
         path = self.path / "config.toml"
         with storage_errors(self.path):
@@ -97,14 +96,6 @@ class RunFolder:
             return tomllib.loads(data.decode("utf-8"))
         except (ValueError, RecursionError) as error:
             raise BadInputError(f"{path}: not valid TOML: {error}") from None
-
-    def _manifest(self) -> dict[str, Any] | None:
-        """Read what manifest.json holds; None where it is missing or damaged."""
-        try:
-            known = json.loads((self.path / "manifest.json").read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return None
-        return known if isinstance(known, dict) else None
 
     @classmethod
     def config_of(cls, path: Path) -> Config:
@@ -127,22 +118,21 @@ class RunFolder:
     def refuse_changed(self) -> None:
         """Raise if config.toml is not what the run began with."""
         identity = self.identity()
-        if (self._manifest() or {}).get("identity", identity) != identity:
+        if self.manifest().get("identity", identity) != identity:
             raise BadInputError(
                 f"{self.path / 'config.toml'}: not as this run began (manifest.json knows it otherwise); "
                 "allowed: the config as it was, or a new folder"
             )
 
     def note(self, **facts: Any) -> None:
-        """Add what was learnt about a run to its manifest."""
-        known = self._manifest() or {}
+        """Add facts about a run to its manifest."""
+        known = self.manifest()
         if any(known.get(key) != value for key, value in facts.items()):
             write_whole(self.path / "manifest.json", json.dumps({**known, **facts}, indent=2).encode())
 
     def keep_to(self, data: str) -> None:
-        """Take note of the hash of a run's pictures when it begins; raise if it goes on with others."""
-        known = (self._manifest() or {}).get("data", data)
-        if known != data:
+        """Note the hash of a run's pictures when it begins; raise if it goes on with others."""
+        if self.manifest().get("data", data) != data:
             raise BadInputError(
                 f"{self.path}: not the pictures that it began with; allowed: the same pictures, or a new folder"
             )
@@ -155,18 +145,25 @@ class RunFolder:
         return self.path / name
 
     def _settle(self, config: Config, command: Sequence[str]) -> None:
-        known = self._manifest()
+        known = read_json_table(self.path / "manifest.json")
         if (self.path / "config.toml").exists():
             self.refuse_other(config)
         else:
             write_whole(self.path / "config.toml", config.to_toml().encode())
         self.refuse_changed()
-        identity = self.identity()
         if known is None:
             if any(path.is_dir() for path in self.path.iterdir()):  # not merely killed before it was first written
                 self.complaints.append(f"{self.path / 'manifest.json'}: missing or damaged; written anew")
-            told = {**manifest(config, command), "identity": identity}
-            write_whole(self.path / "manifest.json", json.dumps(told, indent=2).encode())
+            self.note(**_circumstances(config, command), identity=self.identity())
+
+
+def entries(place: Path, allowed: str) -> list[str]:
+    """Make a folder for results unless it is there and return the names in it; refuse a file in its place."""
+    with storage_errors(place):
+        if place.exists() and not place.is_dir():
+            raise BadInputError(f"--out {place}: is a file; {allowed}")
+        place.mkdir(parents=True, exist_ok=True)
+        return sorted(entry.name for entry in place.iterdir())
 
 
 @contextlib.contextmanager
@@ -204,9 +201,9 @@ def in_use(path: Path) -> bool:
 
 
 def identity_of(tree: dict[str, Any]) -> str:
-    """Return a hash of a config's settings, workers, trackers and a fleet's patience aside, which change no result."""
-    told = {key: value for key, value in tree.items() if key not in ("track", "fleet")} | {"workers": 0}
-    return hashlib.sha256(tomli_w.dumps(told).encode()).hexdigest()[:16]
+    """Return a hash of a config's settings, without workers, trackers and a fleet's patience: they change no result."""
+    settings = {key: value for key, value in tree.items() if key not in ("track", "fleet")} | {"workers": 0}
+    return hashlib.sha256(tomli_w.dumps(settings).encode()).hexdigest()[:16]
 
 
 def run_identity(config: Config) -> str:
@@ -214,13 +211,8 @@ def run_identity(config: Config) -> str:
     return identity_of(config.model_dump(mode="json", exclude_none=True))
 
 
-def _ours(name: str) -> bool:
-    """Tell what a process that was killed while it settled in may have left."""
-    return name == ".lock" or is_part(name)
-
-
-def manifest(config: Config, command: Sequence[str]) -> dict[str, Any]:
-    """What one needs to know to repeat a run: versions, machine, seed, command."""
+def _circumstances(config: Config, command: Sequence[str]) -> dict[str, Any]:
+    """Return what is needed to repeat a run: versions, machine, seed, command."""
     versions = {}
     for package in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -1,9 +1,8 @@
-"""What lies in a folder of runs: every run's state, by its lock and its files, and its key figures.
+"""The runs in a folder: every run's state, by its lock and its files, and its key figures.
 
-Configs are read as plain TOML, not checked as a run would: folders of older versions and damaged ones are listed too.
+Configs are read as plain TOML and not validated: folders of older versions and damaged ones are listed too.
 """
 
-import json
 import tomllib
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,7 +11,8 @@ from typing import Any
 
 from skyfed.algorithms import check_rows
 from skyfed.errors import BadInputError, SkyfedError
-from skyfed.runs.folder import in_use
+from skyfed.runs.folder import RunFolder, in_use
+from skyfed.runs.seeds import by_seed
 from skyfed.runs.tables import Table, is_done
 
 _COLUMNS = ["round", "accuracy", "wire_bytes", "seconds"]
@@ -79,16 +79,16 @@ class RunGroup:
 
 
 def list_runs(place: Path) -> list[ListedRun | RunGroup]:
-    """Return what lies in a folder, oldest first: runs, seeds of a config, sweeps; of a run the run itself."""
+    """Return what is in a folder, oldest first: runs, seeds of a config, sweeps; for a run the run itself."""
     if _is_run(place):
         return [look(place)]
-    found = [entry for path in _folders(place) if (entry := _entry(path))]
-    return sorted(found, key=lambda entry: (entry.started or "", entry.path.name))
+    listed = [entry for path in _folders(place) if (entry := _entry(path))]
+    return sorted(listed, key=lambda entry: (entry.started or "", entry.path.name))
 
 
 def look(path: Path) -> ListedRun:
     """Return a run's state and figures; whatever is wrong with it becomes a note."""
-    known = _manifest(path)
+    known = RunFolder(path).manifest()
     started = known.get("started") if isinstance(known.get("started"), str) else None
     try:
         names, rounds, seed = _config(path)
@@ -96,7 +96,7 @@ def look(path: Path) -> ListedRun:
     except (SkyfedError, OSError) as error:
         text = " ".join(str(error).split()).replace(f"{path}/", "")
         return ListedRun(path, "damaged", text, started=started)
-    so_far = [one for one in trained if one.rounds or one.done]
+    so_far = [row for row in trained if row.rounds or row.done]
     state, note = _state(path, known, trained, bool(so_far))
     return ListedRun(path, state, note, seed, rounds, started, so_far)
 
@@ -104,12 +104,11 @@ def look(path: Path) -> ListedRun:
 def _state(path: Path, known: dict[str, Any], trained: list[Trained], begun: bool) -> tuple[str, str]:
     if in_use(path):
         return "running", ""
-    if trained and all(one.done for one in trained):
+    if trained and all(row.done for row in trained):
         return "done", ""
-    gone = known.get("diverged")
-    gone = gone if isinstance(gone, dict) else {}
-    if gone and all(one.done or one.algorithm in gone for one in trained):
-        return "diverged", "; ".join(str(line) for line in gone.values())
+    diverged = known.get("diverged")
+    if isinstance(diverged, dict) and diverged and all(row.done or row.algorithm in diverged for row in trained):
+        return "diverged", "; ".join(str(line) for line in diverged.values())
     if known.get("failed"):
         return "failed", str(known["failed"])
     if begun or (path / "plans").is_dir():
@@ -147,14 +146,14 @@ def _entry(path: Path) -> ListedRun | RunGroup | None:
     if _is_run(path):
         return look(path)
     inner = _folders(path)
-    seeds = [one for one in inner if _is_seed(one)]
+    seeds = by_seed(inner)
     if seeds:
-        return RunGroup(path, "seeds", [look(one) for one in _by_seed(seeds)], in_use(path))
-    below = [one for folder in inner for one in _by_seed([seed for seed in _folders(folder) if _is_seed(seed)])]
-    if below or (inner and (path / "logs").is_dir() and in_use(path)):
-        return RunGroup(path, "sweep", [look(one) for one in below], in_use(path))
-    runs = [one for one in inner if _is_run(one)]
-    return RunGroup(path, "folder", [look(one) for one in runs]) if runs else None
+        return RunGroup(path, "seeds", [look(seed) for seed in seeds], in_use(path))
+    seeds = [seed for variant in inner for seed in by_seed(_folders(variant))]
+    if seeds or (inner and (path / "logs").is_dir() and in_use(path)):
+        return RunGroup(path, "sweep", [look(seed) for seed in seeds], in_use(path))
+    runs = [look(run) for run in inner if _is_run(run)]
+    return RunGroup(path, "folder", runs) if runs else None
 
 
 def _is_run(path: Path) -> bool:
@@ -163,24 +162,8 @@ def _is_run(path: Path) -> bool:
     return "config.toml" in has or len(has) == 2
 
 
-def _is_seed(path: Path) -> bool:
-    return path.name.startswith("seed-") and path.name[5:].isdigit()
-
-
-def _by_seed(paths: list[Path]) -> list[Path]:
-    return sorted(paths, key=lambda path: int(path.name[5:]))
-
-
 def _folders(place: Path) -> list[Path]:
     try:
         return sorted(path for path in place.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError:
         return []
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    try:
-        known = json.loads((path / "manifest.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return known if isinstance(known, dict) else {}

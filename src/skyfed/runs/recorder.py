@@ -1,20 +1,19 @@
-"""Keeps what a run gives: rows of the tables, checkpoints, and the model at the end."""
+"""Keeps the results of a run: rows of the tables, checkpoints, and the model at the end."""
 
 import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import xxhash
 
 from skyfed.columns import Column
-from skyfed.config import Config
 from skyfed.files import write_whole
 from skyfed.onboard import Onboard
-from skyfed.runs.checkpoint import drop_checkpoints, last_checkpoint, pack_model, save_checkpoint, save_memory
+from skyfed.runs.checkpoint import Saved, drop_checkpoints, last_checkpoint, pack_model, save_checkpoint, save_memory
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row, Table, damaged, is_done, set_aside
 from skyfed.station import Report
@@ -22,37 +21,22 @@ from skyfed.types import Arrays, Singles
 from skyfed.world import World
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Where a row of a run stands: the next round, what to go on from, complaints about checkpoints."""
-
-    first: int
-    state: Arrays
-    memories: dict[int, Arrays]
-    complaints: list[str]
-
-
 class RowRecorder:
     """Records one row of a run; `after` is called with every finished round and may raise to stop."""
 
     def __init__(
-        self,
-        folder: RunFolder,
-        onboard: Onboard,
-        label: str,
-        world: World,
-        identity: str,
-        after: Callable[[Row], None],
+        self, folder: RunFolder, onboard: Onboard, label: str, world: World, identity: str, after: Callable[[Row], None]
     ) -> None:
-        self._config: Config = onboard.config
+        self._config = onboard.config
         self._label, self._world, self._identity, self._after = label, world, identity, after
         self._engine, self._algorithm = onboard.engine, onboard.algorithms[label]
-        self._columns: tuple[Column, ...] = (*self._algorithm.columns, *self._algorithm.station_columns)
+        self._columns = (*self._algorithm.columns, *self._algorithm.station_columns)
         metrics = [Column(name, "float", "a metric of the task", empty=True) for name in onboard.task.metrics]
         self.path = folder.subfolder(label)
         self._checkpoints = folder.subfolder(f"{label}/checkpoints")
         self._rounds, self._theory = Table(self.path, "rounds", metrics), Table(self.path, "theory")
         self._uplink, self._vehicles = Table(self.path, "uplink", self._columns), Table(self.path, "vehicles")
+        self._others = [self._vehicles, *([self._theory] if self._algorithm.settings.theory.every else [])]
         self._best_class: np.ndarray | None = None
         self._kept: dict[int, int] = {}  # vehicles that have a memory, and the round in which it was last saved
         self._changed: set[int] = set()
@@ -60,47 +44,45 @@ class RowRecorder:
 
     @property
     def done(self) -> bool:
-        """Whether the row has been trained to the end, and what that left can be read."""
+        """Whether the row has been trained to the end, and the files of that can be read."""
         return is_done(self.path) and not damaged(self.path)
 
-    def standing(self) -> Standing:
-        """Return where to go on: after the newest good checkpoint, or at the start."""
-        aside = set_aside(self.path)
+    def standing(self) -> Saved:
+        """Return the state to go on from: that of the newest good checkpoint, or the initial one."""
+        complaints = set_aside(self.path)
         start = self._algorithm.start(self._engine.initial())
         layout = self._engine.layout
         saved = last_checkpoint(
             self._checkpoints, self._identity, self._label, start, layout.of_live, layout.size, self._config.vehicles
         )
-        first, complaints = saved.round + 1, saved.complaints
-        if not self._complete(first):
-            complaints = [*complaints, f"{self.path}: rounds are missing from the tables; starting over"]
-            first = 0
-        drop_checkpoints(self._checkpoints, first - 1)
+        complaints += saved.complaints
+        if not self._complete(saved.first):
+            complaints.append(f"{self.path}: rounds are missing from the tables; starting over")
+            saved = Saved()
+        first = saved.first
+        drop_checkpoints(self._checkpoints, saved.round)
         rows = self._uplink.keep(first)
         if saved.world is None:
             self._world.replay(rows)
         elif first:
             self._world.restore(saved.world)
-        self._vehicles.keep(first)
-        if self._algorithm.settings.theory.every:
-            self._theory.keep(first)
+        for table in self._others:
+            table.keep(first)
         for row in self._rounds.keep(first):
             self._forget(row.get("accuracy_class"))
-        self._kept, self._clock = dict(saved.kept) if first else {}, time.perf_counter()
-        if not first:
-            return Standing(0, start, {}, [*aside, *complaints])
-        return Standing(first, saved.state, saved.memories, [*aside, *complaints])
+        self._kept, self._clock = dict(saved.kept), time.perf_counter()
+        return replace(saved, state=saved.state if first else start, complaints=complaints)
 
     def _complete(self, rounds: int) -> bool:
         """Tell whether both tables hold every round up to this one."""
-        uploads = Counter(row["round"] for row in self._uplink.good())
-        whole = {row["round"] for row in self._rounds.good() if uploads[row["round"]] == row["uploads"]}
+        uploads = Counter(row["round"] for row in self._uplink.rows(good=True))
+        whole = {row["round"] for row in self._rounds.rows(good=True) if uploads[row["round"]] == row["uploads"]}
         return whole >= set(range(rounds))
 
     def record(self, state: Arrays, memories: dict[int, Arrays], report: Report) -> None:
         """Keep a finished round."""
         t = report.round
-        rows = [self._uplink_row(report, k, report.costs) for k in range(len(report.uploads))]
+        rows = [self._uplink_row(report, k) for k in range(len(report.uploads))]
         if rows:
             self._uplink.append(rows)
         if report.theory is not None:
@@ -128,20 +110,17 @@ class RowRecorder:
 
     def finish(self, state: Arrays) -> None:
         """Turn the tables into Parquet and save the models; may be repeated where it was cut short."""
-        self._uplink.finish()
-        self._vehicles.finish()
-        if self._algorithm.settings.theory.every:
-            self._theory.finish()
+        for table in (self._uplink, *self._others):
+            table.finish()
         about = {"run": self._identity, "algorithm": self._label, "round": str(self._config.rounds - 1)}
         models = self._algorithm.deliver(state)
-        for k, (name, model) in enumerate(models.items()):
-            data = pack_model(self._engine.whole(model.weights), model.buffers, {**about, "model": name})
-            if len(models) > 1:
-                (self.path / "models").mkdir(exist_ok=True)
-                write_whole(self.path / "models" / f"{name}.safetensors", data)
-            if k == 0:
-                first = pack_model(self._engine.whole(model.weights), model.buffers, about)
-                write_whole(self.path / "model.safetensors", first)
+        files = {"model": (next(iter(models.values())), about)}
+        if len(models) > 1:
+            (self.path / "models").mkdir(exist_ok=True)
+            files |= {f"models/{name}": (model, {**about, "model": name}) for name, model in models.items()}
+        for name, (model, description) in files.items():
+            data = pack_model(self._engine.whole(model.weights), model.buffers, description)
+            write_whole(self.path / f"{name}.safetensors", data)
         self._rounds.finish()
 
     def _round_row(self, state: Arrays, report: Report) -> Row:
@@ -171,14 +150,16 @@ class RowRecorder:
         }
 
     def _model_digest(self, state: Arrays) -> str:
-        """Return what stands for the state's arrays; a model alone is hashed as it is saved, with all its weights."""
+        """Return a hash of the state's arrays; a model alone is hashed as it is saved, with all its weights."""
         if set(state) >= {"weights", "buffers"}:
             return _digest(self._engine.whole(state["weights"]), state["buffers"])
         return _digest(*(state[name] for name in sorted(state)))
 
-    def _uplink_row(self, report: Report, k: int, spent: dict[int, dict[str, float | None]]) -> Row:
+    def _uplink_row(self, report: Report, k: int) -> Row:
         upload = report.uploads[k]
-        last = all(other.vehicle != upload.vehicle for other in report.uploads[k + 1 :])  # of several in the round
+        spent = report.costs[upload.vehicle]
+        if any(later.vehicle == upload.vehicle for later in report.uploads[k + 1 :]):  # the last of a round has it all
+            spent = {name: value if name in ("rate", "battery_left") else 0.0 for name, value in spent.items()}
         facts = {**upload.facts, **report.notes.get(upload.vehicle, {})}
         return {
             "round": report.round,
@@ -191,17 +172,17 @@ class RowRecorder:
             "dropped": report.dropped.get(upload.vehicle),
             "samples": upload.samples,
             "digest": _digest(upload.data),
-            **(spent[upload.vehicle] if last else _nothing(spent[upload.vehicle])),
+            **spent,
             **{column.name: _storable(facts.get(column.name, column.default)) for column in self._columns},
         }
 
     def _vehicle_row(self, report: Report, row: Row) -> Row:
         u = row["vehicle"]
-        came = any(upload.vehicle == u for upload in report.uploads)
-        return {**row, "chosen": u in report.chosen, "uploaded": came, "reason": report.dropped.get(u)}
+        uploaded = any(upload.vehicle == u for upload in report.uploads)
+        return {**row, "chosen": u in report.chosen, "uploaded": uploaded, "reason": report.dropped.get(u)}
 
     def _forget(self, per_class: list[float | None] | None) -> float | None:
-        """Mean over the places of the best past accuracy less the present one; both on the fixed test set."""
+        """Return the mean over the places of the best past accuracy less the present one, on the whole test set."""
         if per_class is None:
             return None
         now = np.array([np.nan if x is None else x for x in per_class])
@@ -213,13 +194,8 @@ class RowRecorder:
         return float(np.nanmean(lost)) if np.isfinite(lost).any() else 0.0
 
 
-def _nothing(spent: dict[str, float | None]) -> dict[str, float | None]:
-    """Return the columns of what was spent with zeros: a vehicle's last upload of a round has it all."""
-    return {name: value if name in ("rate", "battery_left") else 0.0 for name, value in spent.items()}
-
-
 def _digest(*parts: bytes | Singles) -> str:
-    """Return 64 bits that stand for these bytes (XXH3), as text: equal runs have equal ones in every row."""
+    """Return the 64-bit XXH3 hash of these bytes as text: equal runs have equal hashes in every row."""
     hashed = xxhash.xxh3_64()
     for part in parts:
         hashed.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).data)
@@ -228,7 +204,7 @@ def _digest(*parts: bytes | Singles) -> str:
 
 def _storable(value: Any) -> Any:
     if isinstance(value, list):
-        return [_finite(one) for one in value]
+        return [_finite(number) for number in value]
     return _finite(value) if isinstance(value, float) else value
 
 

@@ -1,24 +1,32 @@
-"""A search for good settings: what the [search] table of a sweep's file may say (docs/sweeps.md)."""
+"""A search for good settings: the [search] table of a sweep's file (docs/sweeps.md), and the trials in search.json.
+
+Trials are written with their values before they run and with their results after. So a search that was stopped goes on
+with the same trials, even where runs were lost.
+"""
 
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import mean
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from skyfed.errors import BadInputError
-from skyfed.runs.sweep_file import SweepFile, SweepJob, Variant, jobs_of, read_file
+from skyfed.files import storage_errors, write_whole
+from skyfed.runs.folder import entries
+from skyfed.runs.sweep_file import OWN, SweepFile, SweepJob, Variant, first_fault, jobs_of, read_file
 
 Value = bool | int | float | str
 Goal = Literal["accuracy", "accuracy_full", "mean_accuracy", "forgetting", "uplink_bytes", "joules"]
 _LESS_IS_BETTER = ("forgetting", "uplink_bytes", "joules")
+_FOLDER = re.compile(r"trial-\d{4,5}")
 
 
-class Range(BaseModel):
+class Range(BaseModel, extra="forbid", frozen=True, strict=True):
     """The values a setting may take: between two numbers, or some choices."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     low: int | float | None = None
     high: int | float | None = None
@@ -45,14 +53,12 @@ class Range(BaseModel):
 
     @property
     def ends(self) -> list[Value]:
-        """The outermost values, or all choices: what a config has to take."""
+        """The outermost values, or all choices: a config must accept them."""
         return self.choices or [value for value in (self.low, self.high) if value is not None]
 
 
-class SearchTable(BaseModel):
-    """What a sweep's [search] table may say."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+class SearchTable(BaseModel, extra="forbid", frozen=True, strict=True):
+    """The [search] table of a sweep's file."""
 
     trials: int = Field(ge=1, le=10_000)
     goal: Goal = "accuracy"
@@ -71,7 +77,7 @@ class SearchTable(BaseModel):
 
 @dataclass(frozen=True)
 class Search:
-    """A search as its file says: the table, whose goal counts, and how a trial becomes runs."""
+    """A search as its file describes it; `algorithm` is the one whose goal counts."""
 
     path: Path
     file: SweepFile
@@ -79,12 +85,12 @@ class Search:
     algorithm: str
 
     def jobs(self, values: dict[str, Value], name: str) -> list[SweepJob]:
-        """Return the runs of a trial, one a seed; raises BadInputError for values that do not go together."""
+        """Return the runs of a trial, one per seed; raises BadInputError for values that do not go together."""
         lines = [f"{key}={json.dumps(value)}" for key, value in values.items()]
         return jobs_of(self.path, self.file, Variant(name=name, set=lines))
 
     def about(self) -> dict[str, Any]:
-        """Return what makes a search this one; more trials may be asked for later."""
+        """Return what identifies a search; the number of trials may be raised later."""
         jobs = self.jobs({}, "base")
         tree = self.table.model_dump(mode="json", exclude={"trials"})
         tree |= {"algorithm": self.algorithm, "seeds": [job.seed for job in jobs]}
@@ -101,7 +107,11 @@ def read_search(path: Path) -> Search | None:
     try:
         table = SearchTable.model_validate(file.search)
     except ValidationError as error:
-        raise BadInputError(f"{path}: {_first(error)}") from None
+        where, why = first_fault(error, "search")
+        raise BadInputError(
+            f"{path}: {where}: {why}; allowed: {', '.join(SearchTable.model_fields)}; in [search.ranges] as "
+            '"train.eta" = {low = 0.01, high = 0.3, log = true} or "quantise.s" = {choices = [1, 3]}'
+        ) from None
     if "seed" in table.ranges:
         raise BadInputError(f'{path}: search.ranges.seed: allowed: seeds = "0-2" at the top level')
     trained = jobs_of(path, file, Variant(name="base"))[0].config.labels
@@ -115,11 +125,81 @@ def read_search(path: Path) -> Search | None:
     return search
 
 
-def _first(error: ValidationError) -> str:
-    """Say the first problem of a search table."""
-    found = error.errors()[0]
-    where = ".".join(["search", *(str(part) for part in found["loc"])])
-    return (
-        f"{where}: {found['msg'].removeprefix('Value error, ')}; allowed: {', '.join(SearchTable.model_fields)}; in "
-        '[search.ranges] as "train.eta" = {low = 0.01, high = 0.3, log = true} or "quantise.s" = {choices = [1, 3]}'
-    )
+@dataclass(frozen=True)
+class Trial:
+    """One point of a search; `results` holds the goal of each seed once it is done."""
+
+    number: int
+    values: dict[str, Value]
+    state: str = "asked"  # asked, done or failed
+    results: tuple[float, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return f"trial-{self.number:04}"
+
+    @property
+    def result(self) -> float | None:
+        """The goal, as mean over the seeds."""
+        return mean(self.results) if self.state == "done" else None
+
+
+class Trials:
+    """The trials of a search, in a folder that holds nothing else."""
+
+    def __init__(self, place: Path, about: dict[str, Any]) -> None:
+        """Read what is there; a folder of another search, or of anything else, is refused."""
+        self._path = place / "search.json"
+        self._about: dict[str, Any] = json.loads(json.dumps(about))
+        self._all: list[Trial] = []
+        names = entries(place, "allowed: a new or empty folder, or this search's own")
+        with storage_errors(place):
+            if self._path.exists():
+                self._read()
+        for name in names:
+            if name not in OWN and not (_FOLDER.fullmatch(name) and self._all):
+                raise BadInputError(f"--out {place}: holds {name}; allowed: a new folder, or this search's own")
+
+    def __iter__(self) -> Iterator[Trial]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, values: Sequence[dict[str, Value]]) -> None:
+        """Keep new trials before they are run."""
+        self._all += [Trial(number, point) for number, point in enumerate(values, len(self._all))]
+        self._write()
+
+    def tell(self, number: int, results: Sequence[float] | None) -> None:
+        """Keep a trial's results, one per seed; None where it failed."""
+        state = "failed" if results is None else "done"
+        self._all[number] = replace(self._all[number], state=state, results=tuple(results or ()))
+        self._write()
+
+    def best(self, upwards: bool) -> Trial | None:
+        """Return the best finished trial, the first of equals."""
+        return next(iter(self.ranked(upwards)), None)
+
+    def ranked(self, upwards: bool) -> list[Trial]:
+        """Return the finished trials, the best first; equals in the order of their numbers."""
+        done = [trial for trial in self if trial.state == "done"]
+        return sorted(done, key=lambda trial: mean(trial.results), reverse=upwards)
+
+    def _write(self) -> None:
+        tree = {"search": self._about, "trials": [asdict(trial) for trial in self]}
+        write_whole(self._path, json.dumps(tree, indent=1).encode())
+
+    def _read(self) -> None:
+        try:
+            tree = json.loads(self._path.read_bytes())
+            about, listed = tree["search"], tree["trials"]
+            self._all = [Trial(**{**trial, "results": tuple(trial["results"])}) for trial in listed]
+            if any(trial.number != k or not isinstance(trial.values, dict) for k, trial in enumerate(self)):
+                raise ValueError("trials out of order")
+            changed = [key for key, value in self._about.items() if about.get(key) != value]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise BadInputError(f"{self._path}: not the trials of a search ({error})") from None
+        if changed:
+            raise BadInputError(f"{self._path}: of another search ({changed[0]} differs); allowed: a new folder")

@@ -12,9 +12,9 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError
-from skyfed.files import drop_dead_parts, is_part, storage_errors
+from skyfed.files import drop_dead_parts, is_part
 from skyfed.presets import DEFAULT
-from skyfed.runs.folder import RunFolder
+from skyfed.runs.folder import RunFolder, entries
 from skyfed.runs.seeds import parse_seeds
 from skyfed.settings import StrictSettings
 
@@ -44,7 +44,7 @@ class Variant(StrictSettings):
 
 
 class SweepFile(StrictSettings):
-    """What a sweep's file may say."""
+    """The contents of a sweep's file."""
 
     base: str = DEFAULT
     set: list[str] = Field([])
@@ -75,55 +75,62 @@ def read_file(path: Path) -> SweepFile:
     except (OSError, ValueError, RecursionError) as error:
         raise BadInputError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from None
     try:
-        found = SweepFile.model_validate(tree)
+        file = SweepFile.model_validate(tree)
     except ValidationError as error:
-        first = error.errors()[0]
-        where, why = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
+        where, why = first_fault(error)
         raise BadInputError(
             f"{path}: {where}: {why}; allowed: base, set, seeds, [grid], [[variant]] (name, base, set, seeds), [search]"
         ) from None
-    if any(line.partition("=")[0].strip() == "seed" for line in found.set):
+    _refuse_seed(path, file.set)
+    return file
+
+
+def first_fault(error: ValidationError, *where: str) -> tuple[str, str]:
+    """Return the place and the reason of the first fault; `where` is the place of the whole table."""
+    first = error.errors()[0]
+    return ".".join([*where, *map(str, first["loc"])]), first["msg"].removeprefix("Value error, ")
+
+
+def _refuse_seed(path: Path, overrides: list[str]) -> None:
+    if any(line.partition("=")[0].strip() == "seed" for line in overrides):
         raise BadInputError(f'{path}: seed: allowed: as seeds = "0-2", for all or for a variant')
-    return found
 
 
 def read_sweep(path: Path) -> list[SweepJob]:
     """Read a sweep's file and check every run's config; bad input shows here, before anything is run."""
-    found = read_file(path)
+    file = read_file(path)
     try:
-        variants = [*_points(found), *found.variant] or [Variant(name="base")]
+        variants = [*_points(file), *file.variant] or [Variant(name="base")]
     except ValidationError:
         raise BadInputError(f"{path}: [grid]: allowed: quoted keys of settings, values that can be named") from None
     names = [variant.name for variant in variants]
-    taken = [name for name in names if name in OWN]
-    if taken:
-        raise BadInputError(f"{path}: variant {taken[0]!r}: the name is taken; allowed: others than {', '.join(OWN)}")
-    if any(line.partition("=")[0].strip() == "seed" for variant in variants for line in variant.set):
-        raise BadInputError(f'{path}: seed: allowed: as seeds = "0-2", for all or for a variant')
+    for name in names:
+        if name in OWN:
+            raise BadInputError(f"{path}: variant {name!r}: the name is taken; allowed: others than {', '.join(OWN)}")
+    _refuse_seed(path, [line for variant in variants for line in variant.set])
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise BadInputError(f"{path}: variant {twice!r} is there twice; allowed: names that differ")
-    jobs = [job for variant in variants[: _MOST + 1] for job in jobs_of(path, found, variant)]
+    jobs = [job for variant in variants[: _MOST + 1] for job in jobs_of(path, file, variant)]
     if len(jobs) > _MOST:
         raise BadInputError(f"{path}: more than {_MOST} runs")
     return jobs
 
 
-def _points(found: SweepFile) -> list[Variant]:
+def _points(file: SweepFile) -> list[Variant]:
     """Return the points of the grid as variants, named by what they set."""
-    if not found.grid:
+    if not file.grid:
         return []
-    points = list(itertools.islice(itertools.product(*found.grid.values()), _MOST + 1))
     variants = []
-    for values in points:
-        settings = list(zip(found.grid, values, strict=True))
+    for values in itertools.islice(itertools.product(*file.grid.values()), _MOST + 1):
+        settings = list(zip(file.grid, values, strict=True))
         name = " ".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in settings)
         variants.append(Variant(name=name[:80], set=[f"{key}={_toml(value)}" for key, value in settings]))
     return variants
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, dict):  # a row with settings of its own is known by its label
+    if isinstance(value, dict):  # a row with settings of its own is named by its label
         value = value.get("label") or value.get("use") or [f"{key}={_short(inner)}" for key, inner in value.items()]
     text = "-".join(map(_short, value)) if isinstance(value, list) else str(value)
     return re.sub(r"[^A-Za-z0-9._=+-]", "-", text)
@@ -134,32 +141,27 @@ def _toml(value: Any) -> str:
         return "{" + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, default=str)  # words and numbers look the same in both
+    return json.dumps(value, default=str)  # strings and numbers look the same in both
 
 
-def jobs_of(path: Path, found: SweepFile, variant: Variant) -> list[SweepJob]:
-    """Return the runs of a variant, one a seed."""
-    base = variant.base or found.base
+def jobs_of(path: Path, file: SweepFile, variant: Variant) -> list[SweepJob]:
+    """Return the runs of a variant, one per seed."""
+    base = variant.base or file.base
     if base.endswith(".toml"):
         base = str((path.parent / base).resolve())
     jobs = []
-    for seed in parse_seeds(variant.seeds or found.seeds):
-        config = load_config(base, [*found.set, *variant.set, f"seed={seed}"])
+    for seed in parse_seeds(variant.seeds or file.seeds):
+        config = load_config(base, [*file.set, *variant.set, f"seed={seed}"])
         jobs.append(SweepJob(variant.name, seed, config, Path(variant.name) / f"seed-{seed}"))
     return jobs
 
 
 def settle(place: Path, jobs: list[SweepJob]) -> None:
     """Refuse a folder that holds anything but this sweep."""
-    with storage_errors(place):
-        if place.exists() and not place.is_dir():
-            raise BadInputError(f"--out {place}: is a file; allowed: a new or empty folder, or this sweep's own")
-        known = {job.variant for job in jobs} | set(OWN)
-        found = [entry.name for entry in place.iterdir()] if place.exists() else []
-        strangers = sorted(name for name in found if name not in known and not is_part(name))
-        if strangers:
-            raise BadInputError(f"--out {place}: holds {strangers[0]}; allowed: a new folder, or this sweep's own")
-        place.mkdir(parents=True, exist_ok=True)
+    known = {job.variant for job in jobs} | set(OWN)
+    for name in entries(place, "allowed: a new or empty folder, or this sweep's own"):
+        if name not in known and not is_part(name):
+            raise BadInputError(f"--out {place}: holds {name}; allowed: a new folder, or this sweep's own")
     drop_dead_parts(place)
     for job in jobs:
         if (place / job.place / "config.toml").is_file():

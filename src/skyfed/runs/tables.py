@@ -1,4 +1,4 @@
-"""Tables of a run: one line a round while it runs, Parquet when it is done."""
+"""Tables of a run: JSON lines while it runs, Parquet when it is done."""
 
 import json
 import os
@@ -26,42 +26,36 @@ class Table:
     def append(self, rows: list[Row]) -> None:
         """Add rows and make sure they are on the disk."""
         with storage_errors(self._lines), self._lines.open("ab") as file:
-            file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+            file.write(_json_lines(rows))
             file.flush()
             os.fsync(file.fileno())
 
-    def rows(self, columns: list[str] | None = None) -> list[Row]:
-        """Return all rows so far, with these columns at least; a last line that was cut off is left out."""
-        found, strange = self._read(columns)
-        if strange:
-            raise BadInputError(f"{self._lines}: line {strange} is not a row of a table of {self._name}")
-        return found
+    def rows(self, columns: list[str] | None = None, good: bool = False) -> list[Row]:
+        """Return all rows so far, with these columns at least; a last line that was cut off is left out.
 
-    def good(self) -> list[Row]:
-        """Return all rows up to the first line that is none."""
-        return self._read()[0]
-
-    def _read(self, columns: list[str] | None = None) -> tuple[list[Row], int]:
-        """Return the rows up to a line that was cut off or is no row of this table, and the number of the latter."""
+        good: whether to return the rows before a line that is no row of this table, instead of raising BadInputError.
+        """
         if self.parquet.exists():
-            return read_parquet(self.parquet, columns, self._name), 0
-        found: list[Row] = []
+            return read_parquet(self.parquet, columns, self._name)
+        rows: list[Row] = []
         with storage_errors(self._lines):
             lines = self._lines.read_bytes().splitlines() if self._lines.exists() else []
-        for k, line in enumerate(lines):
+        for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
                 break
             if not fits(self._name, row):
-                return found, k + 1
-            found.append(row)
-        return found, 0
+                if good:
+                    break
+                raise BadInputError(f"{self._lines}: line {number} is not a row of a table of {self._name}")
+            rows.append(row)
+        return rows
 
     def keep(self, rounds: int) -> list[Row]:
-        """Forget rows of rounds from `rounds` on; returns the others."""
-        kept = [row for row in self.good() if row["round"] < rounds]
-        write_whole(self._lines, "".join(json.dumps(row) + "\n" for row in kept).encode())
+        """Drop the rows of rounds from `rounds` on; return the others."""
+        kept = [row for row in self.rows(good=True) if row["round"] < rounds]
+        write_whole(self._lines, _json_lines(kept))
         with storage_errors(self.parquet):
             self.parquet.unlink(missing_ok=True)
         return kept
@@ -70,14 +64,17 @@ class Table:
         """Write the Parquet file and remove the lines."""
         import pyarrow as pa
 
-        rows = [{name: row.get(name) for name in self._columns} for row in self.rows()]
-        _write(self.parquet, pa.Table.from_pylist(rows, schema(self._columns)))
+        _write(self.parquet, pa.Table.from_pylist(self.rows(), schema(self._columns)))
         with storage_errors(self._lines):
             self._lines.unlink(missing_ok=True)
 
 
+def _json_lines(rows: list[Row]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
 def write_parquet(path: Path, rows: list[Row]) -> None:
-    """Write rows whose columns show their own kinds; a row without a column has nothing there."""
+    """Write rows with column types inferred from the values; a row without a column has nothing there."""
     import pyarrow as pa
 
     names = dict.fromkeys(name for row in rows for name in row)
@@ -94,29 +91,25 @@ def _write(path: Path, table: Any) -> None:
 
 
 def read_parquet(path: Path, columns: list[str] | None = None, name: str | None = None) -> list[Row]:
-    """Read a table, whole or only these columns; refuse what is not the run's table of this name, if one is given."""
+    """Read a table, or only these columns of it; where a name is given, refuse what is not a run's table of it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         file = pq.ParquetFile(path)
-        if name:
-            _refuse(path, name, misfit(name, file.schema_arrow))
-        table = file.read(columns)
+        fault = misfit(name, file.schema_arrow) if name else ""
+        if not fault:
+            table = file.read(columns)
+            fault = gap(name, table) if name else ""
     except (pa.ArrowException, OSError) as error:
         raise BadInputError(f"{path}: not a table ({error})") from None
-    if name:
-        _refuse(path, name, gap(name, table))
+    if fault:
+        raise BadInputError(f"{path}: not a table of {name}: {fault}")
     rows: list[Row] = table.to_pylist()
     return rows
 
 
-def _refuse(path: Path, name: str, wrong: str) -> None:
-    if wrong:
-        raise BadInputError(f"{path}: not a table of {name}: {wrong}")
-
-
-_LEFT = ("uplink.parquet", "model.safetensors", "rounds.parquet")  # by a finished training; the last comes last
+_LEFT = ("uplink.parquet", "model.safetensors", "rounds.parquet")  # by a finished training, in the order of writing
 
 
 def is_done(path: Path) -> bool:
@@ -130,41 +123,27 @@ def damaged(path: Path) -> list[Path]:
 
 
 def set_aside(path: Path) -> list[str]:
-    """Rename what cannot be read, so that it is made again; returns a line for each."""
-    said = []
+    """Rename what cannot be read, so that it is made again; return one line per file."""
+    lines = []
     for file in damaged(path):
         aside = file.with_name(f"{file.name}.damaged")
         with storage_errors(file):
             file.replace(aside)
-        said.append(f"{file}: cannot be read, kept as {aside.name}")
-    return said
+        lines.append(f"{file}: cannot be read, kept as {aside.name}")
+    return lines
 
 
 def _readable(file: Path) -> bool:
-    """Tell whether a file is of its kind: a table with its columns, or a safetensors header and what it promises."""
-    if file.suffix == ".parquet":
-        return _is_table(file)
-    with storage_errors(file), file.open("rb") as opened:
-        size = opened.seek(0, os.SEEK_END)
-        opened.seek(0)
-        length = int.from_bytes(opened.read(8), "little")
-        if size < 8 + length:
-            return False
-        try:
-            header = json.loads(opened.read(length))
-            ends = [int(part["data_offsets"][1]) for name, part in header.items() if name != "__metadata__"]
-            return 8 + length + max(ends) == size
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return False
-
-
-def _is_table(file: Path) -> bool:
-    """Tell whether a Parquet file has the columns of the table it is named after; its rows are not read."""
+    """Tell by its header whether a file is the table that it is named after, or complete safetensors."""
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from safetensors import SafetensorError, safe_open
 
     with storage_errors(file), file.open("rb") as opened:
         try:
-            return not misfit(file.stem, pq.read_schema(opened))
-        except pa.ArrowException:
+            if file.suffix == ".parquet":
+                return not misfit(file.stem, pq.read_schema(opened))
+            with safe_open(file, "numpy") as tensors:
+                return bool(tensors.keys())
+        except (pa.ArrowException, SafetensorError):
             return False

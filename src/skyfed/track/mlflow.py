@@ -8,8 +8,8 @@ from mlflow.exceptions import MlflowException
 
 from skyfed.track.sink import Ledger, Point, Tracked
 
-_BATCH = 900  # metrics a call; MLflow takes 1000
-_LONGEST = 500  # characters of a value; older servers take no more
+_BATCH = 900  # metrics per call; MLflow takes 1000
+_LONGEST = 500  # characters per value; older servers take no more
 
 
 class Mlflow:
@@ -30,8 +30,8 @@ class Mlflow:
         known = self._ledger.get("mlflow", algorithm)
         if known is None or not self._active(known):
             tags = {"algorithm": algorithm, "run": str(self._run.folder.resolve())}
-            made = self._client.create_run(self._experiment, run_name=f"{self._run.name} {algorithm}", tags=tags)
-            known = made.info.run_id
+            run = self._client.create_run(self._experiment, run_name=f"{self._run.name} {algorithm}", tags=tags)
+            known = run.info.run_id
             params = [Param(key, str(value)[:_LONGEST]) for key, value in self._run.hparams.items()]
             for first in range(0, len(params), 100):
                 self._client.log_batch(known, params=params[first : first + 100])

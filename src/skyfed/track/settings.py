@@ -37,8 +37,8 @@ class TrackSettings(StrictSettings):
 def require_trackers(settings: TrackSettings) -> None:
     """Raise BadInputError for a tracker that is not installed, before anything is run."""
     for name in settings.to:
-        found = importlib.util.find_spec(name)
-        if found is None or found.origin is None:  # a folder of that name, as W&B makes them, is no package
+        package = importlib.util.find_spec(name)
+        if package is None or package.origin is None:  # W&B makes folders of that name, which are not the package
             raise BadInputError(
                 f'track.to: {name} is not installed; allowed: pip install "skyfed[track]", or without it'
             )

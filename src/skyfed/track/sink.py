@@ -1,12 +1,11 @@
-"""What a tracker is told: the run, its settings as flat values, a point a round, a summary at the end."""
+"""What a tracker receives: the run, its settings as flat values, one point per round, a summary at the end."""
 
 import json
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from skyfed.files import from_home, write_whole
+from skyfed.files import from_home, read_json_table, write_whole
 from skyfed.track.settings import TrackSettings
 
 Value = bool | int | float | str
@@ -63,13 +62,8 @@ class Ledger:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "track.json"
-        try:
-            known = json.loads(self._path.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            known = {}
-        self._known: dict[str, str] = (
-            {key: value for key, value in known.items() if isinstance(value, str)} if isinstance(known, dict) else {}
-        )
+        known = read_json_table(self._path) or {}
+        self._known = {key: value for key, value in known.items() if isinstance(value, str)}
 
     def get(self, *key: str) -> str | None:
         """Return what is known."""
@@ -88,14 +82,12 @@ def scalars(row: dict[str, Any], sent: int) -> dict[str, float]:
     return {**known, "megabytes_sent": sent / 1e6}
 
 
-def flat(tree: dict[str, Any]) -> dict[str, Value]:
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Value]:
     """Return settings as "table.key": value; lists as JSON."""
-    return dict(_leaves(tree.items(), ""))
-
-
-def _leaves(items: Iterable[tuple[str, Any]], prefix: str) -> Iterator[tuple[str, Value]]:
-    for key, value in items:
+    leaves: dict[str, Value] = {}
+    for key, value in tree.items():
         if isinstance(value, dict):
-            yield from _leaves(value.items(), f"{prefix}{key}.")
+            leaves |= flat(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", value if isinstance(value, bool | int | float | str) else json.dumps(value)
+            leaves[f"{prefix}{key}"] = value if isinstance(value, bool | int | float | str) else json.dumps(value)
+    return leaves

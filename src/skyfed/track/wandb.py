@@ -11,13 +11,14 @@ from skyfed.track.sink import Ledger, Point, Tracked
 class WeightsAndBiases:
     """Logs to W&B.
 
-    An offline run that goes on is written anew from the run's own table, under its old id; an online one continues
-    where the server stands.
+    A resumed offline run is written anew from the run's own table, under its old id. An online one continues where the
+    server stands.
     """
+
+    _run: wandb.Run
 
     def __init__(self, run: Tracked, ledger: Ledger) -> None:
         self._tracked, self._ledger = run, ledger
-        self._run: wandb.Run | None = None
 
     def begin(self, algorithm: str, points: list[Point]) -> None:
         """Open an algorithm's run with its settings and the rounds that it lacks."""
@@ -41,13 +42,11 @@ class WeightsAndBiases:
 
     def round(self, point: Point) -> None:
         """Log a round, unless the server has it."""
-        assert self._run
         if point.step >= self._run.step:
             self._run.log(point.values, step=point.step)
 
     def end(self, summary: dict[str, float], whole: bool) -> None:
         """Close the run with its figures at the end."""
-        assert self._run
         if whole:
             self._run.summary.update(summary)
         self._run.finish(exit_code=0 if whole else 1)
