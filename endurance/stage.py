@@ -170,12 +170,13 @@ def text_stream(descriptor: int) -> TextIO:
 
 def command(words: Sequence[str], draws: bool) -> int:
     """Do what the program `skyfed` does with these words; returns its exit code, that of the last flush included."""
-    from skyfed.cli import main
+    from skyfed.cli import execution, main
     from skyfed.report import draw
 
     if not draws:
         for name in ("draw_flights", "draw_training", "write_report"):
-            setattr(draw, name, lambda *_: None)
+            for module in (draw, execution):
+                setattr(module, name, lambda *_: None)
     sys.argv = ["skyfed", *words]
     try:
         main()

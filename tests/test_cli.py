@@ -466,9 +466,15 @@ def test_a_bench_of_a_run_tells_where_its_time_went(tmp_path, capsys):
     (row,) = json.loads(capsys.readouterr().out)
     shares = [value for name, value in row["also"].items() if name.endswith(", %")]
     assert sum(shares) == pytest.approx(100)
-    assert {"sgd, minutes", "afl, minutes", "testing, %", "vehicles train, %", "central training, %"} <= set(
-        row["also"]
-    )
+    assert {
+        "sgd, minutes",
+        "afl, minutes",
+        "testing, %",
+        "vehicles train, %",
+        "central training, %",
+        "planning, %",
+    } <= set(row["also"])
+    assert "figures and report, %" in row["also"]
     assert all(share > 0 for share in shares)
     assert row["value"] * 60 > sum(row["also"][f"{name}, minutes"] for name in ("sgd", "afl"))
     assert run_arguments(["bench", "run", "smoke", *words, "--out", str(tmp_path / "run")]) == 2

@@ -13,7 +13,7 @@ from skyfed.config import load_config
 from skyfed.drivers.inline import InlineDriver
 from skyfed.errors import BadInputError
 from skyfed.jobs import Jobs, Reply
-from skyfed.simulate import federated_round
+from skyfed.simulate import Once, federated_round
 from skyfed.types import Arrays, Quantised, Update
 from skyfed.wire import Reference, encode_model
 
@@ -39,6 +39,13 @@ def quantised(levels: list[int], norms: list[float], s: int, bucket: int, mask: 
 
 
 # Eq. 13
+
+
+def test_uploads_can_be_read_once():
+    uploads = Once(iter(["one", "two"]))
+    assert list(uploads) == ["one", "two"]
+    with pytest.raises(ValueError, match="only once"):
+        list(uploads)
 
 
 def test_the_step_by_hand():

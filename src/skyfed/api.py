@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from skyfed import pipeline
 from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError, DivergedError
+from skyfed.report.draw import draw_run
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Table
 
@@ -40,7 +41,7 @@ def run(source: Source = "quick", *, out: str | Path | None = None, progress: bo
     with RunFolder.claim(place, config, ["run", *sys.argv[1:]]) as folder:
         fleet = pipeline.plan_flights(folder, config, mission, not progress)
         diverged = pipeline.train(folder, config, task, fleet, not progress)
-        pipeline.draw(folder, config, fleet)
+        draw_run(folder, config, fleet)
     if diverged:
         raise DivergedError("; ".join(diverged))
     return Run(place)

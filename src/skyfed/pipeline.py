@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from skyfed.flight.fleet_plan import FleetPlan
     from skyfed.runs.folder import RunFolder
     from skyfed.tasks import Task
-    from skyfed.types import Plan
     from skyfed.world.mission import Mission
 
 
@@ -50,7 +49,7 @@ def plan_flights(
     config: "Config",
     mission: "Mission",
     plain: bool,
-    done: "Callable[[int, Plan], None]" = lambda vehicle, found: None,
+    done: Callable[[int], None] = lambda vehicle: None,
 ) -> "FleetPlan":
     """Plan what is not planned yet, with a bar; every finished flight is saved at once."""
     from skyfed.report.live import counting
@@ -58,8 +57,8 @@ def plan_flights(
 
     with counting("planning", config.vehicles, "vehicles", plain) as advance:
 
-        def note(vehicle: int, found: "Plan") -> None:
-            done(vehicle, found)
+        def note(vehicle: int, plan: object) -> None:
+            done(vehicle)
             advance()
 
         return plan_into(folder, config, mission, workers(config.workers), note)
@@ -97,22 +96,3 @@ def import_training() -> None:
     """Import what `train` needs, which takes seconds."""
     import skyfed.drivers.execute
     import skyfed.report.view  # noqa: F401
-
-
-def draw(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:
-    """Draw the figures of a run that has ended."""
-    from skyfed.report.draw import draw_flights, draw_training
-
-    draw_flights(folder, config, fleet)
-    draw_training(folder.path, [folder.path], config.rows)
-
-
-def finished(folder: Path) -> bool:
-    """Tell whether a run has nothing left to do."""
-    from skyfed.report.draw import drawn
-    from skyfed.runs.folder import RunFolder
-    from skyfed.runs.tables import damaged, is_done
-
-    config = RunFolder(folder).read_config()
-    places = [folder / name for name in config.labels]
-    return drawn(folder, config) and all(is_done(place) and not damaged(place) for place in places)

@@ -10,7 +10,7 @@ from skyfed.runs.tables import Table
 
 _Where = tuple[str, str, str | None]  # file, function, and who calls it, where that matters
 _PARTS: dict[str, list[_Where]] = {  # of the main process's time; while workers train or test it waits
-    "planning": [("cli/work.py", "plan_flights", None)],
+    "planning": [("skyfed/pipeline.py", "plan_flights", None)],
     "vehicles train": [("drivers/pool.py", "call", "exchange"), ("skyfed/onboard.py", "_local", None)],
     "central training": [("drivers/pool.py", "call", "central_round"), ("skyfed/onboard.py", "_central", None)],
     "testing": [("drivers/pool.py", "call", "score_model"), ("skyfed/onboard.py", "_score", None)],
@@ -18,7 +18,7 @@ _PARTS: dict[str, list[_Where]] = {  # of the main process's time; while workers
     "aggregating": [("blocks/aggregate.py", name, None) for name in ("aggregate", "times", "moved")],
     "packing the model": [("skyfed/station.py", "downlink_bytes", None)],
     "keeping rounds": [("runs/recorder.py", "record", None)],
-    "figures and report": [("cli/work.py", "show_run", None), ("cli/draw.py", "write_report", None)],
+    "figures and report": [("report/draw.py", name, None) for name in ("draw_run", "write_report")],
 }
 # uploads are trained and read while `aggregate` asks for them, and what it waits for is no aggregating
 _NOT_IN: dict[str, list[_Where]] = {"aggregating": [("skyfed/diagnostics.py", "watch", "aggregate")]}

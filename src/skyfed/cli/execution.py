@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from skyfed import pipeline
 from skyfed.cli.stop import StoppedError, stop
 from skyfed.errors import SkyfedError
-from skyfed.report.draw import draw_training, write_report
+from skyfed.report.draw import draw_run, draw_training, finished, write_report
 
 if TYPE_CHECKING:
     from skyfed.config import Config
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 def plan_flights(folder: "RunFolder", config: "Config", mission: "Mission", plain: bool, again: str) -> "FleetPlan":
     """Plan what is not planned yet and print the table; a signal stops at once, finished flights are saved."""
-    finished: set[int] = set()
+    planned: set[int] = set()
     try:
         from skyfed.flight.planner import fell_back
         from skyfed.report.terminal_tables import print_flights
 
         for line in folder.complaints:
             print(line, file=sys.stderr)
-        fleet = pipeline.plan_flights(folder, config, mission, plain, lambda vehicle, plan: finished.add(vehicle))
+        fleet = pipeline.plan_flights(folder, config, mission, plain, planned.add)
     except StoppedError:
-        print(f"stopped: {len(finished)} of {config.vehicles} flights are saved; go on with: {again}", file=sys.stderr)
+        print(f"stopped: {len(planned)} of {config.vehicles} flights are saved; go on with: {again}", file=sys.stderr)
         raise
     print_flights(fleet, mission)
     failed = [str(note) for note in fleet.note if fell_back(str(note))]
@@ -73,7 +73,7 @@ def train_seeds(place: Path, task: "Task", plain: bool) -> None:
     folders, failures = seed_folders(place), []
     for folder in folders:
         config = RunFolder(folder).read_config()
-        if pipeline.finished(folder):
+        if finished(folder):
             continue
         with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
             diverged = train_run(claimed, config, pipeline.prepare(config), task, plain, place)
@@ -111,5 +111,5 @@ def show_run(folder: "RunFolder", config: "Config") -> None:
 
     print_summary(folder.path, config.rows, f"Run {folder.path}")
     print_resources(folder.path, config.rows, f"What it cost: model {config.cost.model!r}, all vehicles together")
-    pipeline.draw(folder, config, load_fleet_plan(folder.path / "plan.npz"))
+    draw_run(folder, config, load_fleet_plan(folder.path / "plan.npz"))
     print(f"written to {folder.path}: figures/, tables (parquet), models (safetensors)")

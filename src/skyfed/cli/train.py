@@ -11,7 +11,7 @@ from skyfed.cli.app import Json, Out, Overrides, Plain, Source, app, bench
 from skyfed.cli.bench import show_rows
 from skyfed.cli.execution import again, end_with, plan_flights, resumable, train_run, train_seeds
 from skyfed.errors import BadInputError
-from skyfed.pipeline import finished, load_data, new_folder, prepare
+from skyfed.pipeline import load_data, new_folder, prepare
 
 
 @app.command()
@@ -82,7 +82,7 @@ def resume(
     Gives the same bits as if it had never been stopped. A finished run says so.
     """
     with resumable(folder):
-        from skyfed.report.draw import drawn
+        from skyfed.report.draw import drawn, finished
         from skyfed.runs.folder import RunFolder
         from skyfed.runs.seeds import seed_folders
 

@@ -56,6 +56,12 @@ def draw_training(place: Path, folders: list[Path], rows: "list[Row]") -> None:
         _save(draw_accuracy(curves), figures / "fig3-accuracy")
 
 
+def draw_run(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:
+    """Draw the figures of a run that has ended."""
+    draw_flights(folder, config, fleet)
+    draw_training(folder.path, [folder.path], config.rows)
+
+
 def _save(figure: "Figure", path: Path) -> None:
     """Write a figure's files whole or not at all: a file that is there counts as drawn."""
     from skyfed.files import replacing
@@ -71,3 +77,13 @@ def drawn(folder: Path, config: "Config") -> bool:
     figures = ["fig3-accuracy", "accuracy-megabytes", "accuracy-seconds"]
     figures += [] if all(row.central for row in config.rows) else ["fig4-payload"]
     return all((folder / "figures" / f"{name}.{kind}").exists() for name in figures for kind in ("png", "pdf"))
+
+
+def finished(folder: Path) -> bool:
+    """Tell whether a run has nothing left to do."""
+    from skyfed.runs.folder import RunFolder
+    from skyfed.runs.tables import damaged, is_done
+
+    config = RunFolder(folder).read_config()
+    places = [folder / name for name in config.labels]
+    return drawn(folder, config) and all(is_done(place) and not damaged(place) for place in places)

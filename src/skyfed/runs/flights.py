@@ -47,7 +47,7 @@ def plan_into(folder: RunFolder, config: Config, mission: Mission, workers: int,
             for path in parts.iterdir():
                 path.unlink()
         reason = failed[0].partition(" failed ")[2]
-        raise InfeasibleError(f"flight.method = {config.flight.method!r} failed for every vehicle: {reason[1:-1]}")
+        raise InfeasibleError(f"flight.method = {config.flight.method!r} failed for every vehicle {reason}")
     fleet = _gather(config, mission, [plans[u] for u in range(config.vehicles)])
     write_whole(target, fleet.to_bytes())
     with storage_errors(parts):

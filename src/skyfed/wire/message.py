@@ -134,6 +134,11 @@ def _pack(name: str, part: Update | Singles, size: int, reference: Reference) ->
     if size == MODEL:
         if not isinstance(part, Update):
             raise ValueError(f"vector {name!r} is a {type(part).__name__}; declared is one over the model's weights")
+        if len(part.buffers) != len(reference.buffers):
+            raise ValueError(
+                f"vector {name!r} has {len(part.buffers)} buffers, expected {len(reference.buffers)}: the first vector "
+                "over the model's weights carries them all, others carry none"
+            )
         return encode(part, reference)
     if isinstance(part, Update) or np.shape(part) != (size,):
         shape = "one over the model's weights" if isinstance(part, Update) else f"of shape {np.shape(part)}"
