@@ -132,7 +132,7 @@ def test_a_message_gives_vectors_by_name_and_the_first_over_the_model_by_default
 def test_only_the_first_vector_over_the_model_brings_buffers():
     sent = parts()
     assert len(decode_parts(message(), SIZES, EXPECTED)["trend"].buffers) == 0
-    with pytest.raises(ValueError, match="vector 'trend' has .* buffers, expected 0: the first vector"):
+    with pytest.raises(ValueError, match=r"vector 'trend' has .* buffers, expected 0: the first vector"):
         encode_parts({**sent, "trend": update(1, 4)}, SIZES, ROUND, VEHICLE, COMMON)
 
 

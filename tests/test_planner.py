@@ -152,7 +152,7 @@ def test_a_planner_of_ones_own_that_always_fails_is_not_replaced_in_silence(
         place = tmp_path / ("run" if notes is None or notes[1] else "whole")
         with RunFolder.claim(place, config, []) as folder:
             if notes is None:
-                with pytest.raises(InfeasibleError, match=r"'half_planner:solve' failed for every .*my bug$"):
+                with pytest.raises(InfeasibleError, match=r"'half_planner:solve' failed for every .*my bug\)$"):
                     plan_into(folder, config, mission, 2, lambda *_: None)
                 assert not (place / "plan.npz").exists()
             else:
