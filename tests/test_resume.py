@@ -589,6 +589,16 @@ def test_what_vehicles_remember_survives(tmp_path, every):
     assert kept
 
 
+def test_code_of_a_user_that_changes_in_between_is_noticed(tmp_path):
+    (tmp_path / "mine.py").write_text(REMEMBERS)
+    config = small(f'algorithms=["{tmp_path}/mine.py:Remembers"]')
+    assert not any("changed" in line for line in go(tmp_path / "run", config, "Remembers", 2).lines)
+    (tmp_path / "mine.py").write_text(REMEMBERS.replace("0.5", "0.6"))
+    for _ in range(2):
+        told = [line for line in go(tmp_path / "run", config).lines if "changed" in line]
+        assert told == [f"warning: {tmp_path}/mine.py has changed since this run began; a new folder would start over"]
+
+
 def test_fewer_checkpoints_cost_rounds_but_not_bits(unbroken, tmp_path):
     config = small("checkpoint_every=3")
     go(tmp_path / "run", config, "2ceoafl", 4)

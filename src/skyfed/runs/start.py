@@ -1,5 +1,8 @@
 """What a run starts from: its world, and remarks for its user."""
 
+import hashlib
+from pathlib import Path
+
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config
 from skyfed.errors import BadInputError
@@ -38,6 +41,13 @@ def remarks(folder: RunFolder, onboard: Onboard, world: World) -> list[str]:
         {"label": label, "title": row.title, "central": algorithm.central}
         for row, (label, algorithm) in zip(onboard.config.rows, onboard.algorithms.items(), strict=True)
     ]
+    code, before = own_code_files(onboard.config), folder.manifest().get("code", {})
+    lines += [
+        f"warning: {file} has changed since this run began; a new folder would start over"
+        for file, digest in code.items()
+        if before.get(file, digest) != digest
+    ]
+    folder.note(code=code | before)
     folder.note(weights=layout.size, live_weights=layout.live_size, classes=list(onboard.task.places), rows=rows)
     if layout.live_size < layout.size:
         share = 100 * (1 - layout.live_size / layout.size)
@@ -46,6 +56,14 @@ def remarks(folder: RunFolder, onboard: Onboard, world: World) -> list[str]:
             "no gradient, not sent; they inflate the apparent pruning ratio"
         )
     return [*lines, *quantiser_warnings(onboard)]
+
+
+def own_code_files(config: Config) -> dict[str, str]:
+    """Return the user's own files that a config names, with a hash of what is in each."""
+    named = [row.use for row in config.rows] + [each.use for each in config.flight.constraints]
+    named += [config.data.name, config.model.name, config.flight.method, config.world.use]
+    files = sorted({name.rpartition(":")[0] for name in named if ".py:" in name})
+    return {file: hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] for file in files}
 
 
 def quantiser_warnings(onboard: Onboard) -> list[str]:
