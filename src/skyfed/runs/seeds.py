@@ -49,5 +49,5 @@ def seed_folders(place: Path) -> list[Path]:
 
 def by_seed(paths: Iterable[Path]) -> list[Path]:
     """Return those of these paths that are named as folders of seeds, in the order of the seeds."""
-    named = [path for path in paths if path.name.startswith("seed-") and path.name[5:].isdigit()]
+    named = [path for path in paths if path.name.startswith("seed-") and path.name[5:].isdecimal()]
     return sorted(named, key=lambda path: int(path.name[5:]))

@@ -76,7 +76,7 @@ def _note(path: Path, node: int) -> None:
 
 def _sign_off(credentials: VehicleCredentials, known: Path) -> None:
     """Tell the station that a SuperNode that was killed has gone, or it keeps the new one out for a minute."""
-    if not known.is_file() or not known.read_text().isdigit():
+    if not known.is_file() or not known.read_text().isdecimal():
         return
     with suppress(httpx.HTTPError), connect(credentials) as link:
         link.DeactivateNode(DeactivateNodeRequest(node_id=int(known.read_text())))

@@ -89,7 +89,7 @@ def _runs(place: Path) -> list[Path]:
 def _natural(path: Path) -> list[tuple[int, float, str]]:
     """Order names as people do: delta=0.5 before delta=0.25 is wrong, run-9 before run-10 is right."""
     parts = re.findall(r"\d+(?:\.\d+)?|\D+", path.name)
-    return [(0, float(part), "") if part[0].isdigit() else (1, 0.0, part) for part in parts]
+    return [(0, float(part), "") if part[0].isdecimal() else (1, 0.0, part) for part in parts]
 
 
 def _short_names(places: list[Path]) -> list[str]:
