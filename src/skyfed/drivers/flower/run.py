@@ -74,15 +74,18 @@ def for_fleet(config: Config) -> tuple[Config, str]:
 def run_station(folder: RunFolder, watcher: Watcher, idle: Idle) -> list[str]:
     """Run what is not yet done; a SuperLink that dies is started again. Returns a line for each that diverged."""
     config, log = folder.read_config(), folder.path / LOG
-    credentials, journal = read_station(folder.path / CREDENTIALS), Journal(log, watcher)
-    lost, before = 0, 0
+    journal, lost, before = Journal(log, watcher), 0, 0
     while True:
+        credentials = read_station(folder.path / CREDENTIALS)  # anew: keys may have been removed since the last start
         try:
             with open_station(credentials, config.fleet.largest, log) as station:
                 register = partial(station.register, say=journal.say)
                 register(credentials.vehicles)
                 journal.say(f"the station listens at {credentials.address} for {len(credentials.vehicles)} vehicles")
-                serve = partial(run_rounds, folder=folder, watcher=journal, register=register, idle=idle)
+                serve = partial(
+                    run_rounds, folder=folder, watcher=journal, register=register, registered=credentials.vehicles,
+                    idle=idle,
+                )  # fmt: skip
                 return station.run(serve, folder.path.resolve())
         except LostError as error:
             lost = 1 if journal.rounds > before else lost + 1

@@ -29,14 +29,19 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def run_rounds(
-    grid: Grid, folder: RunFolder, watcher: Watcher, register: Register | None = None, idle: Idle = lambda: None
+    grid: Grid,
+    folder: RunFolder,
+    watcher: Watcher,
+    register: Register | None = None,
+    registered: dict[int, str] | None = None,
+    idle: Idle = lambda: None,
 ) -> list[str]:
     """Run what is not yet done of a folder's run; returns a line for each algorithm that diverged.
 
-    register: is called with the keys of all vehicles whenever the station's list of them has changed.
+    register: is called with the keys of all vehicles whenever the station's list differs from the keys `registered`.
     """
     config, plan = folder.read_config(), load_fleet_plan(folder.path / "plan.npz")
-    listed = read_station(folder.path / CREDENTIALS).vehicles
+    listed = read_station(folder.path / CREDENTIALS).vehicles if registered is None else registered
 
     def roll_call() -> dict[int, Node | None]:
         nonlocal listed
