@@ -1,12 +1,13 @@
 """What the pages show must be what the code and the results give."""
 
 import html
+import importlib
+import importlib.util
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from pydoc import locate
 
 import pytest
 
@@ -124,14 +125,11 @@ def table_after(page: str, words: str) -> list[list[str]]:
 
 
 def test_the_settings_and_the_code_of_every_symbol_exist() -> None:
-    known = Config().model_dump()
     for _, _, settings, code in table_after("docs/concepts.md", "## Symbols"):
         for name in re.findall(r"`([a-z]\w*(?:\.\w+)*)`", settings):
-            found = known
-            for part in name.split("."):
-                found = found[part]
+            assert _is_setting(name), name
         for name in re.findall(r"`([a-z]\w*(?:\.\w+)*)`", code):
-            assert locate(f"skyfed.{name}") is not None or name.startswith("records."), name
+            assert _is_code(name), name
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -203,3 +201,50 @@ def test_every_page_has_its_place_in_the_site() -> None:
     """Building the site takes a page without one for an error."""
     named = re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(named) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
+def _is_code(name: str) -> bool:
+    """Tell whether a dotted name is a module of skyfed, or something in one."""
+    parts = name.removeprefix("skyfed.").split(".")
+    for k in range(len(parts), -1, -1):
+        module = ".".join(["skyfed", *parts[:k]])
+        if _found(module):
+            here: object = importlib.import_module(module)
+            for part in parts[k:]:
+                if not hasattr(here, part) and part not in getattr(here, "__dataclass_fields__", {}):
+                    return False
+                here = getattr(here, part, None)
+            return True
+    return False
+
+
+def _found(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _is_setting(name: str) -> bool:
+    model: object = Config
+    for part in name.split("."):
+        fields = getattr(model, "model_fields", {})
+        if part not in fields:
+            return False
+        model = fields[part].annotation
+    return True
+
+
+@pytest.mark.parametrize("name", [page.name for page in PAGES if page.name != "upgrade.md"])  # it names what is gone
+def test_the_code_and_settings_that_a_page_names_are_there(name: str) -> None:
+    rooms = {path.stem for path in (ROOT / "src/skyfed").iterdir() if not path.stem.startswith("_")}
+    page = next(page for page in PAGES if page.name == name)
+    names = re.findall(r"`((?:\w+\.)+\w+)`", page.read_text())
+    files = ("py", "md", "toml", "json", "parquet", "npz", "html", "log", "png", "sh", "ipynb", "safetensors")
+    gone = [
+        name
+        for name in names
+        if name.split(".")[0] in {*rooms, "skyfed", *Config.model_fields} and name.split(".")[-1] not in files
+        if not (_is_setting(name) or _is_code(name) or _is_code(f"kit.Kit.{name.removeprefix('kit.')}"))
+    ]
+    assert gone == []

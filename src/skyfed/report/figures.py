@@ -119,6 +119,7 @@ def save(figure: Figure, path_without_suffix: Path) -> list[Path]:
     png, pdf = (path_without_suffix.with_name(f"{path_without_suffix.name}.{kind}") for kind in ("png", "pdf"))
     with style.in_style():
         figure.savefig(png, metadata={"Software": None})
+        figure.set_layout_engine("none")  # the PDF keeps the places of the PNG, which take long to work out
         figure.savefig(pdf, metadata={"CreationDate": None, "Creator": None, "Producer": None})
     return [png, pdf]
 
