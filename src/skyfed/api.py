@@ -104,11 +104,11 @@ class Run:
     @property
     def accuracy(self) -> dict[str, float | None]:
         """Accuracy of each row's last test, 0 to 1, on the test set so far."""
-        found: dict[str, float | None] = {}
+        last: dict[str, float | None] = {}
         for label in self.labels:
             tested = [row["accuracy"] for row in self._rows(label, "rounds") if row["accuracy"] is not None]
-            found[label] = tested[-1] if tested else None
-        return found
+            last[label] = tested[-1] if tested else None
+        return last
 
     @property
     def plan(self) -> "FleetPlan":

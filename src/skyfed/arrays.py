@@ -35,17 +35,17 @@ def view_arrays(data: Any) -> tuple[Arrays, dict[str, str]]:
     if not isinstance(header, dict):
         raise ValueError("its header is no table")
     about = header.pop("__metadata__", None) or {}
-    found: Arrays = {}
+    arrays: Arrays = {}
     body = view[8 + length :]
     for name, part in header.items():
         start, stop = (int(place) for place in part["data_offsets"])
         shape, dtype = tuple(int(axis) for axis in part["shape"]), np.dtype(_DTYPES[part["dtype"]])
         if not 0 <= start <= stop <= len(body) or stop - start != int(np.prod(shape, dtype=object)) * dtype.itemsize:
             raise ValueError(f"{name!r} is not where it should be")
-        found[name] = np.frombuffer(body[start:stop], dtype).reshape(shape)
-    if sum(array.nbytes for array in found.values()) != len(body):
+        arrays[name] = np.frombuffer(body[start:stop], dtype).reshape(shape)
+    if sum(array.nbytes for array in arrays.values()) != len(body):
         raise ValueError("bytes that belong to no array")
-    return found, {str(key): str(value) for key, value in about.items()}
+    return arrays, {str(key): str(value) for key, value in about.items()}
 
 
 def map_arrays(path: Path) -> Arrays:

@@ -102,14 +102,14 @@ class Config(StrictSettings):
 
         The row's algorithm is imported.
         """
-        found = find_class(row).Settings
+        kind = find_class(row).Settings
         known = KNOWN[row.use].settings if row.use in KNOWN else {}
         tables = self.model_dump(mode="json", include=set(TABLES))
         tree = merged(merged(tables, known), row.own)
         try:
-            settings = found.model_validate_json(json.dumps(tree), strict=True)
+            settings = kind.model_validate_json(json.dumps(tree), strict=True)
         except ValidationError as error:
-            raise BadInputError(f"algorithms, row {row.name!r}: {_one_line(error, tree, found)}") from None
+            raise BadInputError(f"algorithms, row {row.name!r}: {_one_line(error, tree, kind)}") from None
         _fit(settings.server, settings.prune, settings.train, self.vehicles, f"algorithms, row {row.name!r}: ")
         return settings
 
@@ -203,8 +203,8 @@ def changed(configs: Sequence[Config]) -> dict[str, list[Any]]:
     """Keys whose values differ, with every config's value."""
     leaves = [dict(_leaves(config.model_dump(mode="json"))) for config in configs]
     keys = dict.fromkeys(key for each in leaves for key in each)
-    found = {key: [each.get(key) for each in leaves] for key in keys}
-    return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
+    values_of = {key: [each.get(key) for each in leaves] for key in keys}
+    return {key: values for key, values in values_of.items() if any(value != values[0] for value in values)}
 
 
 def differences(a: Config, b: Config) -> list[str]:

@@ -42,19 +42,19 @@ class Diagnosis:
         train, layout = onboard.algorithms[self._label].settings.train, onboard.engine.layout
         fleet = self._histogram(world.union(t))
         known = {upload.vehicle: upload for upload in uploads}
-        found = Gathering(before["weights"])
+        gathering = Gathering(before["weights"])
         total = sum(self._weights[u] for u in self._masks)
         for probe in self._probes(before, after):
             upload, packed = known[probe.vehicle], self._masks[probe.vehicle]
             mask = None if packed is None else np.unpackbits(packed, count=layout.live_size).astype(bool)
             own = self._histogram(world.observe(probe.vehicle, t))
-            found.add(
+            gathering.add(
                 probe, mask, float(self._weights[probe.vehicle]) / total, epsilon=histogram_distance(own, fleet),
                 delta=upload.facts.get("delta", 0.0), raw=upload.facts.get("raw_probability", 1.0),
                 q=upload.facts.get("quantiser_bound", 0.0),
                 variance=upload.facts.get("quantiser_variance", float("nan")),
             )  # fmt: skip
-        return found.row(t, train.kappa * train.batches_per_round, train.eta_at(t), train.eta_local_at(t))
+        return gathering.row(t, train.kappa * train.batches_per_round, train.eta_at(t), train.eta_local_at(t))
 
     def _probes(self, before: Arrays, after: Arrays) -> Iterator[Probe]:
         sent = {

@@ -93,9 +93,9 @@ class Onboard(Rows):
     def _score(self, job: Job) -> Reply:
         """Score some test samples."""
         model = Model(job.sent["weights"], job.sent["buffers"])
-        found = self.engine.score(model, int(job.words["start"]), int(job.words["stop"]))
-        further = {f"metric {name}": values for name, values in found.metrics.items()}
-        return Reply(arrays={"score": found.score, "loss": found.loss, **further})
+        scores = self.engine.score(model, int(job.words["start"]), int(job.words["stop"]))
+        further = {f"metric {name}": values for name, values in scores.metrics.items()}
+        return Reply(arrays={"score": scores.score, "loss": scores.loss, **further})
 
     def _probe(self, job: Job) -> Reply:
         """Measure what Theorem 1 needs to know about a vehicle's loss around w^t and w^{t+1} (A1, A2, Eq. 18)."""

@@ -77,20 +77,20 @@ class Row(BaseModel):
 
     def shown_as(self, title: str, central: bool) -> "Row":
         """Return the same row, with what its class says of itself."""
-        found = self.model_copy()
-        found._shown = (title or self.name, central)
-        return found
+        row = self.model_copy()
+        row._shown = (title or self.name, central)
+        return row
 
 
 def check_rows(rows: Sequence[str | dict[str, Any]]) -> list[Row]:
     """Return the rows of a config; raises ValueError saying what is allowed. Nothing of a user's is imported."""
-    found = []
+    checked = []
     for row in rows:
         try:
-            found.append(Row.model_validate({"use": row} if isinstance(row, str) else row))
+            checked.append(Row.model_validate({"use": row} if isinstance(row, str) else row))
         except ValidationError:
             raise ValueError('allowed: an id, or a table such as {use = "afl", label = "mine"}') from None
-        use, name = found[-1].use, found[-1].name
+        use, name = checked[-1].use, checked[-1].name
         if use not in KNOWN:
             try:
                 check_path(use)
@@ -100,11 +100,11 @@ def check_rows(rows: Sequence[str | dict[str, Any]]) -> list[Row]:
                 ) from None
         if not _LABEL.fullmatch(name) or name.strip() != name or name.casefold() in _TAKEN:
             raise ValueError(f"label {name!r} cannot name a folder; allowed: letters, digits, spaces and . , + = ( ) -")
-    names = [row.name.casefold() for row in found]
+    names = [row.name.casefold() for row in checked]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"{twice!r} is there twice; allowed: a label of its own for each row")
-    return found
+    return checked
 
 
 def find_class(row: Row) -> "type[Algorithm]":
@@ -112,21 +112,21 @@ def find_class(row: Row) -> "type[Algorithm]":
     from skyfed.algorithms.base import Algorithm
 
     path = KNOWN[row.use].path if row.use in KNOWN else row.use
-    found = import_path(path, "algorithms")
-    if type(found).__name__ == "Recipe":
+    algorithm = import_path(path, "algorithms")
+    if type(algorithm).__name__ == "Recipe":
         raise BadInputError(f"algorithms = {row.use!r}: {_RECIPE}")
-    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+    if not (isinstance(algorithm, type) and issubclass(algorithm, Algorithm)):
         raise BadInputError(f"algorithms = {row.use!r}: allowed: a class made from skyfed.algorithms.base.Algorithm")
-    return found
+    return algorithm
 
 
 def merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tree with another laid over it, table by table."""
-    found = dict(base)
+    tree = dict(base)
     for key, value in more.items():
-        inner = found.get(key)
-        found[key] = merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
-    return found
+        inner = tree.get(key)
+        tree[key] = merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return tree
 
 
 def __getattr__(name: str) -> Any:

@@ -78,11 +78,11 @@ class Algorithm:
 
     def step(self, state: Arrays, messages: Iterable[Message], t: int) -> Arrays:
         """Return the station's state after a round: here w - eta * the aggregate of all uploads (Eq. 13)."""
-        found = aggregate(messages, self.settings.server, self.fleet.vehicles, state)
-        if found is None:
+        together = aggregate(messages, self.settings.server, self.fleet.vehicles, state)
+        if together is None:
             return state
-        weights = moved(state["weights"], found.times(self.settings.train.eta_at(t)))
-        return {**state, "weights": weights, "buffers": found.buffers, **found.memory}
+        weights = moved(state["weights"], together.times(self.settings.train.eta_at(t)))
+        return {**state, "weights": weights, "buffers": together.buffers, **together.memory}
 
     def deliver(self, state: Arrays) -> dict[str, Model]:
         """Return the models that are evaluated and saved, by name."""

@@ -93,7 +93,7 @@ def aggregate(messages: Iterable[Message], settings: ServerSettings, vehicles: i
     if mean is None or mean.total + sum(each.weight for each in opinions) <= 0:
         return None
     if settings.aggregate == "mean":
-        return mean.found({})
+        return mean.result({})
     return _robust(settings, opinions, own, mean, vehicles, state)
 
 
@@ -117,7 +117,7 @@ def _robust(
             message.notes["turned"] = message.vehicle in turned
     for each, factor in zip(opinions, factors(settings.aggregate, opinions, turned), strict=True):
         mean.add(factor * each.values.astype(np.float64), each.places, each.buffers, each.weight)
-    return mean.found(memory)
+    return mean.result(memory)
 
 
 class _Sum:
@@ -135,7 +135,7 @@ class _Sum:
         self.buffers += weight * buffers.astype(np.float64)
         self.total += weight
 
-    def found(self, memory: Arrays) -> Aggregate:
+    def result(self, memory: Arrays) -> Aggregate:
         return Aggregate(self.values, self.total, (self.buffers / self.total).astype(np.float32), memory)
 
 

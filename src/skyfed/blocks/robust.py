@@ -53,7 +53,7 @@ def factors(how: How, opinions: list[Opinion], opposed: list[int]) -> list[float
     limit = float(np.median(norms))
     longest = limit if how == "clip" else _WILD * limit
     cut = [1.0 if norm <= longest else limit / norm for norm in norms]
-    return [-each if one.vehicle in opposed else each for one, each in zip(opinions, cut, strict=True)]
+    return [-each if opinion.vehicle in opposed else each for opinion, each in zip(opinions, cut, strict=True)]
 
 
 def combine(how: How, opinions: list[Opinion], size: int, trim: float) -> tuple[Floats, Floats]:
@@ -88,12 +88,12 @@ def noted(agreement: Floats, opinions: list[Opinion], size: int) -> Floats:
     lengths = np.sqrt(np.maximum(products.diagonal(), 1))
     cosines = products / np.outer(lengths, lengths)
     np.fill_diagonal(cosines, 0)
-    found = _MEMORY * agreement
+    renewed = _MEMORY * agreement
     who = np.ix_([each.vehicle for each in opinions], [each.vehicle for each in opinions])
-    found[0][who] += cosines
-    found[1][who] += cosines**2
-    np.fill_diagonal(found[0], _judged(found, agreement[0].diagonal()))
-    return found
+    renewed[0][who] += cosines
+    renewed[1][who] += cosines**2
+    np.fill_diagonal(renewed[0], _judged(renewed, agreement[0].diagonal()))
+    return renewed
 
 
 def against(agreement: Floats) -> list[int]:

@@ -50,9 +50,9 @@ def _pack_job(problem: Problem, method: str, options: Options) -> bytes:
     return _archive(told=json.dumps(settings), **arrays)
 
 
-def pack_plan(found: Plan) -> bytes:
+def pack_plan(plan: Plan) -> bytes:
     """Pack a plan as an NPZ archive without objects."""
-    return _archive(**{f.name: np.asarray(getattr(found, f.name)) for f in fields(found)})
+    return _archive(**{f.name: np.asarray(getattr(plan, f.name)) for f in fields(plan)})
 
 
 def _archive(**arrays: Any) -> bytes:

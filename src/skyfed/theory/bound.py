@@ -88,14 +88,14 @@ class Bound:
         return all(condition.holds for condition in self.conditions)
 
 
-def bound(one: Round, form: Form = "corrected") -> Bound:
+def bound(given: Round, form: Form = "corrected") -> Bound:
     """Return the six terms of the bound on the masked gradient's squared norm in one round (Eq. 19).
 
     printed     as in the paper, pruning by delta ||w||^2
     supplement  as in the paper's supplement, pruning by ||w - w_bar||^2
     corrected   descent on D^t, an explicit drift, denominators kept, masks that differ
     """
-    return _corrected(one) if form == "corrected" else _printed(one, form)
+    return _corrected(given) if form == "corrected" else _printed(given, form)
 
 
 def averaged(rounds: Sequence[Round], form: Form = "corrected") -> dict[str, float]:
@@ -103,10 +103,12 @@ def averaged(rounds: Sequence[Round], form: Form = "corrected") -> dict[str, flo
 
     The printed average has the quantisation term without the factor kappa that every single round has.
     """
-    each = [bound(one, form).terms for one in rounds]
+    each = [bound(given, form).terms for given in rounds]
     mean = {name: float(np.mean([terms[name] for terms in each])) for name in TERMS}
     if form != "corrected":
-        mean[TERMS[1]] = float(np.mean([terms[TERMS[1]] / one.kappa for terms, one in zip(each, rounds, strict=True)]))
+        mean[TERMS[1]] = float(
+            np.mean([terms[TERMS[1]] / given.kappa for terms, given in zip(each, rounds, strict=True)])
+        )
     return mean
 
 
@@ -115,44 +117,44 @@ def quantisation_factor(q: float, raw: Floats) -> Floats:
     return 2 + 2 * q + (4 + q) * raw**2 - (3 * q + 4) * raw
 
 
-def _printed(one: Round, form: Form) -> Bound:
-    beta, kappa, eta, local = one.beta, one.kappa, one.eta, one.eta_local
-    sigma2, q = float(one.sigma2.max()), float(one.q.max())  # one number each in the paper
-    lost = one.delta * one.norm2 if form == "printed" else one.pruned
+def _printed(given: Round, form: Form) -> Bound:
+    beta, kappa, eta, local = given.beta, given.kappa, given.eta, given.eta_local
+    sigma2, q = float(given.sigma2.max()), float(given.q.max())  # one number each in the paper
+    lost = given.delta * given.norm2 if form == "printed" else given.pruned
     values = (
-        2 * (one.now - one.after) / (eta * kappa),
-        beta * sigma2 * kappa * eta * float(np.sum(one.alpha**2 * quantisation_factor(q, one.raw))),
+        2 * (given.now - given.after) / (eta * kappa),
+        beta * sigma2 * kappa * eta * float(np.sum(given.alpha**2 * quantisation_factor(q, given.raw))),
         2 * beta**2 * kappa * local**2 * sigma2,
-        16 * beta**2 * kappa**2 * local**2 * float(one.alpha @ one.phi),
-        8 * one.rho2 * beta**2 * kappa**2 * local**2 * float(one.alpha @ one.epsilon),
-        2 * beta**2 * float(one.alpha @ lost),
+        16 * beta**2 * kappa**2 * local**2 * float(given.alpha @ given.phi),
+        8 * given.rho2 * beta**2 * kappa**2 * local**2 * float(given.alpha @ given.epsilon),
+        2 * beta**2 * float(given.alpha @ lost),
     )
     conditions = (
         Condition("eta <= 1 / (beta kappa (2 + q))", eta, 1 / (beta * kappa * (2 + q)), strict=False),
         Condition("eta_local < 1 / (2 sqrt(2) beta kappa)", local, 1 / (8**0.5 * beta * kappa)),
-        Condition("eta_local < 1 / (2 sqrt(2 rho1) beta kappa)", local, 1 / ((8 * one.rho1) ** 0.5 * beta * kappa)),
+        Condition("eta_local < 1 / (2 sqrt(2 rho1) beta kappa)", local, 1 / ((8 * given.rho1) ** 0.5 * beta * kappa)),
     )
     return Bound(form, dict(zip(TERMS, values, strict=True)), conditions)
 
 
-def _corrected(one: Round) -> Bound:
-    beta, kappa, eta, local, alpha = one.beta, one.kappa, one.eta, one.eta_local, one.alpha
-    spread = (1 - one.raw) * one.q  # relative variance that quantisation adds to an upload
+def _corrected(given: Round) -> Bound:
+    beta, kappa, eta, local, alpha = given.beta, given.kappa, given.eta, given.eta_local, given.alpha
+    spread = (1 - given.raw) * given.q  # relative variance that quantisation adds to an upload
     weight = alpha * (1 + 4 * beta * eta * kappa * alpha * spread)
     inner = 2 * beta**2 * local**2 * kappa * (kappa - 1)
     drift = 2 / 3 * beta**2 * local**2 * (kappa - 1) * (2 * kappa - 1)
     own = 4 * beta * eta * kappa * alpha**2 * spread
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = drift * weight / np.float64(1 - inner)
-        outer = one.rho1 * float(np.sum(own + apart))
+        outer = given.rho1 * float(np.sum(own + apart))
         values = np.array(
             [
-                2 * (one.now - one.after) / (eta * kappa),
-                2 * beta * eta * float(np.sum(alpha**2 * (1 + spread) * one.sigma2)),
-                beta**2 * local**2 * (kappa - 1) * float(weight @ one.sigma2) / np.float64(1 - inner),
-                2 * (one.after - one.kept) / (eta * kappa),
-                one.rho2 * float((own + apart) @ one.epsilon),
-                2 * one.mismatch + beta**2 * float(weight @ one.pruned) / np.float64(1 - inner),
+                2 * (given.now - given.after) / (eta * kappa),
+                2 * beta * eta * float(np.sum(alpha**2 * (1 + spread) * given.sigma2)),
+                beta**2 * local**2 * (kappa - 1) * float(weight @ given.sigma2) / np.float64(1 - inner),
+                2 * (given.after - given.kept) / (eta * kappa),
+                given.rho2 * float((own + apart) @ given.epsilon),
+                2 * given.mismatch + beta**2 * float(weight @ given.pruned) / np.float64(1 - inner),
             ]
         ) / np.float64(1 - outer)
     conditions = (
@@ -165,14 +167,14 @@ def _corrected(one: Round) -> Bound:
     return Bound("corrected", dict(zip(TERMS, values.tolist(), strict=True)), conditions)
 
 
-def largest_rate(one: Round, form: Form = "corrected") -> float:
+def largest_rate(given: Round, form: Form = "corrected") -> float:
     """Return the largest learning rate that the theorem allows for both eta and eta_local."""
     if form != "corrected":
-        limits = (condition.limit for condition in _printed(one, form).conditions)
+        limits = (condition.limit for condition in _printed(given, form).conditions)
         return float(min(limits))
-    low, high = 0.0, 1 / (4 * one.beta * one.kappa)
+    low, high = 0.0, 1 / (4 * given.beta * given.kappa)
     for _ in range(60):
         middle = (low + high) / 2
-        fits = _corrected(replace(one, eta=middle, eta_local=middle)).valid
+        fits = _corrected(replace(given, eta=middle, eta_local=middle)).valid
         low, high = (middle, high) if fits else (low, middle)
     return low

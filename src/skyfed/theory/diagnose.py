@@ -39,7 +39,7 @@ class Diagnosis:
 
     def largest_rate(self, form: Form) -> float:
         """Return the largest rate that every measured round allows."""
-        return min(largest_rate(one, form) for one in self.constants)
+        return min(largest_rate(given, form) for given in self.constants)
 
     def failing(self, form: Form) -> list[tuple[str, int, float]]:
         """Return the conditions that fail: name, in how many rounds, and the worst factor by which."""
@@ -51,7 +51,7 @@ class Diagnosis:
 
     def errors_at(self, rate: float) -> dict[str, float]:
         """Return the corrected error terms beside progress and shift, averaged, if both learning rates were this."""
-        still = [replace(one, eta=rate, eta_local=rate, now=0.0, after=0.0, kept=0.0) for one in self.constants]
+        still = [replace(given, eta=rate, eta_local=rate, now=0.0, after=0.0, kept=0.0) for given in self.constants]
         return {name: value for name, value in averaged(still).items() if name not in ("progress", "data shift")}
 
     def records(self) -> list[Record]:
@@ -82,7 +82,7 @@ def diagnose(algorithm: str, rows: Sequence[Row], uplink: Sequence[Row]) -> Diag
         [row["round"] for row in rows],
         [row["gradient2"] for row in rows],
         constants,
-        {form: [bound(one, form) for one in constants] for form in FORMS},
+        {form: [bound(given, form) for given in constants] for form in FORMS},
         len(shares),
         len(excess),
         float(max(excess, default=1.0)),

@@ -75,16 +75,16 @@ class Gathering:
         each = {name: [row[name] for row in self._rows] for name in self._rows[0]}
         alpha = np.array(each["alpha"])
         apart = (self._whole - self._masked) * self._trained
-        found: Row = {"round": t, "kappa": kappa, "eta": eta, "eta_local": eta_local}
+        row: Row = {"round": t, "kappa": kappa, "eta": eta, "eta_local": eta_local}
         for name in ("curvature", "secant"):
-            found[name] = float(max(each.pop(name)))
+            row[name] = float(max(each.pop(name)))
         for name in ("now", "kept", "after"):
-            found[name] = float(alpha @ np.array(each.pop(name)))
-        found |= {
+            row[name] = float(alpha @ np.array(each.pop(name)))
+        row |= {
             "gradient2": float(self._masked @ self._masked), "whole_gradient2": float(self._whole @ self._whole),
             "mismatch": float(apart @ apart), "norm2": float(self._weights @ self._weights),
         }  # fmt: skip
-        return found | {name: [float(value) for value in values] for name, values in each.items()}
+        return row | {name: [float(value) for value in values] for name, values in each.items()}
 
 
 def fit_dissimilarity(rows: Sequence[Row]) -> tuple[float, float]:
