@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from skyfed import api
 from skyfed.cli import execution, run_arguments, sweep
 from skyfed.report import draw
 
@@ -31,10 +32,10 @@ def undrawn(patch: pytest.MonkeyPatch) -> None:
     def say(places: list[Path], target: Path) -> None:
         print(f"report: {target}")
 
-    for module in (draw, execution, sweep):
+    for module in (draw, execution, sweep, api):
         for name in ("draw_run", "draw_flights", "draw_training"):
             patch.setattr(module, name, lambda *words: None, raising=False)
-        patch.setattr(module, "write_report", say)
+        patch.setattr(module, "write_report", say, raising=False)
 
 
 @contextlib.contextmanager
