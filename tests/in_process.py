@@ -6,6 +6,7 @@ For tests that are about what a command does, not about processes, signals and w
 import contextlib
 import importlib
 import io
+import runpy
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -52,6 +53,17 @@ def standing_in(place: Path) -> Iterator[pytest.MonkeyPatch]:
             for name in set(sys.modules) - before:
                 if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(place):
                     del sys.modules[name]
+
+
+def program(place: Path, path: Path, *words: str) -> str:
+    """Run a Python file in a folder as its own program, without workers and figures of runs; returns what it said."""
+    said = io.StringIO()
+    with standing_in(place) as patch, contextlib.redirect_stdout(said):
+        undrawn(patch)
+        patch.setattr("skyfed.workers.usable_cores", lambda: 1)
+        patch.setattr(sys, "argv", [str(path), *words])
+        runpy.run_path(str(path), run_name="__main__")
+    return said.getvalue()
 
 
 def skyfed(place: Path, *words: str, draws: bool = False) -> Said:

@@ -2,15 +2,13 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from in_process import Said, skyfed
+from in_process import Said, program, skyfed
 from skyfed.cli.app import app
 from skyfed.config import load_config, presets
 
@@ -68,14 +66,10 @@ def own_files(page: Path, place: Path) -> None:
             (place / named.group(1)).write_text(block)
 
 
-def ended(done: Said | subprocess.CompletedProcess[str]) -> str:
+def ended(done: Said) -> str:
     """Return what a command said that ended well."""
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def run(place: Path, *words: str) -> str:
-    return ended(subprocess.run([sys.executable, *words], cwd=place, capture_output=True, text=True))
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/recipes.md"])
@@ -107,7 +101,8 @@ def test_the_readmes_python_runs(tmp_path: Path) -> None:
     found = [block for block in blocks(ROOT / "README.md", "python") if not block.startswith("# my_")]
     assert found
     for block in found:
-        assert "accuracy" in run(tmp_path, "-c", block)
+        (tmp_path / "block.py").write_text(block)
+        assert "accuracy" in program(tmp_path, tmp_path / "block.py")
 
 
 def test_the_recipes_python_reads_a_runs_tables(tmp_path: Path) -> None:
@@ -119,7 +114,8 @@ def test_the_recipes_python_reads_a_runs_tables(tmp_path: Path) -> None:
     found = [block for block in blocks(ROOT / "docs/recipes.md", "python") if "parquet" in block]
     assert len(found) == 2
     for block in found:
-        assert run(tmp_path, "-c", block)
+        (tmp_path / "block.py").write_text(block)
+        assert program(tmp_path, tmp_path / "block.py")
 
 
 def test_the_recipes_field_is_planned(tmp_path: Path) -> None:

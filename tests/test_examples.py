@@ -1,9 +1,6 @@
 """Every example runs as its own words say."""
 
-import contextlib
-import io
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -18,7 +15,7 @@ from skyfed.flight import load_fleet_plan
 from skyfed.runs.tables import read_parquet
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-TINY = ("rounds=4", "vehicles=2", "workers=1", "model.width=4", "eval_every=2")
+TINY = ("rounds=4", "vehicles=2", "workers=1", "model.width=4", "eval_every=2", "flight.method=greedy")
 
 
 @pytest.fixture
@@ -36,14 +33,10 @@ def python(place: Path, *arguments: str) -> str:
 
 
 def program(place: Path, name: str, *arguments: str) -> str:
-    """Run an example in this process, as its own program; figures of runs are not drawn."""
-    said = io.StringIO()
-    with in_process.standing_in(place) as patch, contextlib.redirect_stdout(said):
-        in_process.undrawn(patch)
+    """Run an example in this process."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SKYFED_DATA", str(place / "data"))
-        patch.setattr(sys, "argv", [name, *arguments])
-        runpy.run_path(str(place / name), run_name="__main__")
-    return said.getvalue()
+        return in_process.program(place, place / name, *arguments)
 
 
 def skyfed(place: Path, *arguments: str, settings: tuple[str, ...] = TINY) -> str:
@@ -95,7 +88,7 @@ def test_every_example_is_tested() -> None:
 
 
 def test_an_algorithm_of_ones_own_runs_beside_the_others(place: Path) -> None:
-    settings = ('algorithms=["afl", "own_algorithm:AFLCoin"]', "rounds=4", "vehicles=3", "workers=2", "model.width=4")
+    settings = (*TINY, 'algorithms=["afl", "own_algorithm:AFLCoin"]', "vehicles=3", "workers=2")
     assert "AFL-Coin" in skyfed(place, "run", "smoke", "--out", "run", settings=settings)
     rows = read_parquet(place / "run" / "AFLCoin" / "uplink.parquet")
     assert len(rows) == 12

@@ -167,7 +167,8 @@ def test_a_sweep_ends_in_one_table_and_is_not_run_twice(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in models} == models
 
 
-def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
+def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("skyfed.cli.sweep.workers", lambda configured: 1)
     path = written(tmp_path, TINY + '[grid]\n"train.eta_local" = [1e30, 0.1]\n')
     found = invoked(str(path), "--out", str(tmp_path / "out"))
     assert isinstance(found.exception, SkyfedError)
