@@ -1,4 +1,4 @@
-"""Commands in this process: a tiny one in a process of its own spends most of its time on imports and figures.
+"""Commands in this process, or without figures: a tiny one spends most of its time on imports and on drawing.
 
 For tests that are about what a command does, not about processes, signals and what is drawn.
 """
@@ -17,6 +17,13 @@ import pytest
 from skyfed import api
 from skyfed.cli import execution, run_arguments, sweep
 from skyfed.report import draw
+
+# a command in a process of its own that draws neither figures nor the page
+UNDRAWN = [
+    sys.executable,
+    "-c",
+    "from skyfed.cli import execution, main; execution.draw_run = execution.write_report = lambda *_: None; main()",
+]
 
 
 class Said(NamedTuple):

@@ -152,7 +152,7 @@ def invoked(*words: str):
     return CliRunner().invoke(app, ["sweep", *words, "--plain"])
 
 
-def test_a_sweep_ends_in_one_table_and_is_not_run_twice(tmp_path):
+def test_a_sweep_ends_in_one_table_and_is_not_run_twice(tmp_path, monkeypatch):
     path = written(tmp_path, TINY + '[grid]\n"train.eta" = [0.05, 0.1]\n')
     found = invoked(str(path), "--out", str(tmp_path / "out"), "--jobs", "2")
     assert found.exit_code == 0, found.output
@@ -164,6 +164,7 @@ def test_a_sweep_ends_in_one_table_and_is_not_run_twice(tmp_path):
     assert len(models) == 2
     assert found.stdout.splitlines()[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
     assert (tmp_path / "out" / "report.html").is_file()
+    undrawn(monkeypatch)
     assert invoked(str(path), "--out", str(tmp_path / "out")).exit_code == 0
     assert {path: path.stat().st_mtime_ns for path in models} == models
 
