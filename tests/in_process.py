@@ -62,11 +62,12 @@ def standing_in(place: Path) -> Iterator[pytest.MonkeyPatch]:
                     del sys.modules[name]
 
 
-def program(place: Path, path: Path, *words: str) -> str:
-    """Run a Python file in a folder as its own program, without workers and figures of runs; returns what it said."""
+def program(place: Path, path: Path, *words: str, draws: bool = False) -> str:
+    """Run a Python file in a folder as its own program, without workers; returns what it said."""
     said = io.StringIO()
     with standing_in(place) as patch, contextlib.redirect_stdout(said):
-        undrawn(patch)
+        if not draws:
+            undrawn(patch)
         patch.setattr("skyfed.workers.usable_cores", lambda: 1)
         patch.setattr(sys, "argv", [str(path), *words])
         runpy.run_path(str(path), run_name="__main__")

@@ -102,7 +102,8 @@ def test_the_readmes_python_runs(tmp_path: Path) -> None:
     assert found
     for block in found:
         (tmp_path / "block.py").write_text(block)
-        assert "accuracy" in program(tmp_path, tmp_path / "block.py")
+        assert "accuracy" in program(tmp_path, tmp_path / "block.py", draws=True)
+    assert (tmp_path / "runs" / "python" / "figures" / "fig3-accuracy.png").exists()
 
 
 def test_the_recipes_python_reads_a_runs_tables(tmp_path: Path) -> None:
