@@ -25,6 +25,7 @@ from endurance.stage import (
 )
 
 ROUNDS = 60
+FEW = 20  # rounds, where every kind comes once
 KINDS = ("SIGTERM", "SIGINT", "SIGHUP", "terminal closed", "SIGTERM while figures are drawn")
 
 
@@ -34,12 +35,13 @@ def signals(count: int, seed: int) -> list[Row]:
     rng = random.Random(seed)
     failures: list[str] = []
     finished: list[bool] = []
+    rounds = ROUNDS if count > len(KINDS) else FEW
     with workshop() as place:
-        whole = whole_run(place / "whole", f"rounds={ROUNDS}")
+        whole = whole_run(place / "whole", f"rounds={rounds}")
         for k in range(count):
             kind, run = KINDS[k % len(KINDS)], place / f"run-{k}"
-            after = rng.randrange(1, ROUNDS // 2)
-            stopping = Stopping(run, kind)
+            after = rng.randrange(1, rounds // 2)
+            stopping = Stopping(run, kind, rounds)
             wrong = stopping.stop(after) or _resumed(run, whole)
             finished += [] if stopping.late else [stopping.finished]
             failures += [f"{kind} after round {after}: {wrong}"] if wrong else []
@@ -55,7 +57,8 @@ def signals(count: int, seed: int) -> list[Row]:
 class Stopping:
     """A run that is stopped in some way; `finished` tells whether the round it was in came to its end."""
 
-    def __init__(self, run: Path, kind: str) -> None:
+    def __init__(self, run: Path, kind: str, rounds: int) -> None:
+        self._rounds = rounds
         self._run, self.late, self._closed = run, kind.endswith("drawn"), kind == "terminal closed"
         self._number = signal.SIGHUP if self._closed else signal.Signals[kind.split()[0]]
         self.finished = False
@@ -64,7 +67,7 @@ class Stopping:
         """Start it and stop it after some round; returns what was wrong."""
         run, late, number = self._run, self.late, self._number
         ours, theirs = pty.openpty() if self._closed else (-1, -1)
-        words = [word for word in arguments(run, f"rounds={ROUNDS}") if not self._closed or word != "--plain"]
+        words = [word for word in arguments(run, f"rounds={self._rounds}") if not self._closed or word != "--plain"]
 
         def before() -> None:
             if self._closed:
@@ -101,7 +104,7 @@ class Stopping:
         """Return what was wrong with the way it ended."""
         if code != 128 + self._number:
             return f"exit {code}: {said[-300:]}"
-        rows, last = ROUNDS if self.late else rows_done(self._run), checkpoints(self._run)[-1].name
+        rows, last = self._rounds if self.late else rows_done(self._run), checkpoints(self._run)[-1].name
         if last != f"round-{rows - 1:05d}.safetensors":
             return f"stopped inside a round: {rows} rows, {last}"
         told = [line for line in said.splitlines() if f"skyfed resume {self._run}" in line]

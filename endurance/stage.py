@@ -1,7 +1,7 @@
 """What every part stands on: small runs, processes that start without importing again, results as one hash, rows.
 
-A process under test is forked from one that has imported everything and has computed nothing; it runs the real
-command with real files, and real signals end it.
+A process under test is forked from one that has imported everything and has computed nothing but the generated
+pictures; it runs the real command with real files, and real signals end it.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def arguments(out: Path, *overrides: str) -> list[str]:
 
 
 def import_all() -> None:
-    """Import once what a run needs, so that every process forked from here has it."""
+    """Import and generate once what a run needs, so that every process forked from here has it."""
     import skyfed.cli
     import skyfed.drivers.execute
     import skyfed.drivers.tracking
@@ -75,6 +75,10 @@ def import_all() -> None:
     import skyfed.report.view
     import skyfed.runs.flights
     import skyfed.world.mission  # noqa: F401
+    from skyfed.tasks import synthetic
+
+    pictures = synthetic.generate()  # takes longer than a small run
+    synthetic.generate = lambda: pictures
 
 
 class Process:

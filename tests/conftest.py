@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,3 +31,16 @@ def one_thread() -> Iterator[None]:
     yield
     torch.set_num_threads(before)
     torch.set_rng_state(state)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def pictures_once() -> Iterator[None]:
+    """The generated pictures, made once in a process of tests: that takes a second, and each run of a test asks."""
+    from skyfed import tasks
+
+    class Kept:
+        generate = staticmethod(cache(tasks.synthetic.generate))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks, "synthetic", Kept)
+        yield

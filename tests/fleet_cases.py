@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Message
 from flwr.supercore.inflatable.inflatable_object import (
@@ -26,6 +27,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.supernode.fleet_http_connection import http_request_response
 
+from in_process import undrawn
 from skyfed.cli import run_arguments
 from skyfed.drivers.flower.credentials import read_vehicle
 from skyfed.drivers.flower.messages import Order, read_order
@@ -45,9 +47,11 @@ def sets(*settings: str) -> list[str]:
 
 
 def in_process(place: Path, *settings: str, workers: int = 1) -> Path:
-    """Run smoke in this process, or in a pool."""
+    """Run smoke in this process, or in a pool; nothing is drawn."""
     arguments = ["run", "smoke", *sets(*SMALL, *settings, f"workers={workers}"), "--out", str(place), "--plain"]
-    assert run_arguments(arguments) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        undrawn(patch)
+        assert run_arguments(arguments) == 0
     return place
 
 

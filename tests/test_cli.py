@@ -1,4 +1,4 @@
-"""End to end through the command line, in processes of their own."""
+"""End to end through the command line; in processes of their own where that matters."""
 
 import importlib.util
 import json
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import in_process
 from skyfed import __version__
 from skyfed.config import load_config, presets
 from skyfed.flight import Problem, verify
@@ -40,6 +41,11 @@ def skyfed(*arguments: str | Path, **options: object) -> subprocess.CompletedPro
         [*COMMAND, *map(str, arguments)],
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": LONG, **options},
     )
+
+
+def here(place: Path, *arguments: str | Path) -> in_process.Said:
+    """Run a command in a folder, in this process; nothing is drawn."""
+    return in_process.skyfed(place, *map(str, arguments))
 
 
 SMALL = """
@@ -136,7 +142,7 @@ def test_the_plan_verifies_against_what_the_file_itself_says(planned):
 
 def test_the_written_config_runs_again_to_the_same_bits_with_any_number_of_workers(planned, tmp_path):
     for name, more in (("as it is", []), ("alone", ["--set", "workers=1"])):
-        done = skyfed("plan", planned / "config.toml", *more, "--out", tmp_path / name)
+        done = here(tmp_path, "plan", planned / "config.toml", *more, "--out", tmp_path / name)
         assert done.returncode == 0, done.stderr
         assert same_but_for_seconds(planned, tmp_path / name)
     assert (tmp_path / "as it is" / "config.toml").read_bytes() == (planned / "config.toml").read_bytes()
@@ -144,7 +150,7 @@ def test_the_written_config_runs_again_to_the_same_bits_with_any_number_of_worke
 
 def test_a_finished_run_is_not_planned_again(planned):
     before = (planned / "plan.npz").read_bytes()
-    done = skyfed("plan", planned / "config.toml", "--out", planned)
+    done = here(planned, "plan", planned / "config.toml", "--out", planned)
     assert done.returncode == 0, done.stderr
     assert "Flights" in done.stdout
     assert (planned / "plan.npz").read_bytes() == before
@@ -157,7 +163,7 @@ def test_another_seed_gives_another_plan(planned, small):
 
 
 def test_without_out_a_new_folder_is_made_under_runs(tmp_path, small):
-    done = skyfed("plan", small, "--set", "vehicles=1", "--set", "flight.method=greedy", cwd=tmp_path)
+    done = here(tmp_path, "plan", small, "--set", "vehicles=1", "--set", "flight.method=greedy")
     assert done.returncode == 0, done.stderr
     [folder] = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("small-")
@@ -247,7 +253,7 @@ def test_ctrl_c_while_modules_are_loaded_says_nothing():
 # what is refused
 
 
-def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
+def one_line(done: subprocess.CompletedProcess[str] | in_process.Said, code: int) -> str:
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert done.stderr.startswith("skyfed: ")
@@ -289,7 +295,7 @@ def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
     ids=lambda value: " ".join(value)[-25:] if isinstance(value, list) else "",
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, arguments, says):
-    done = skyfed(*arguments, cwd=tmp_path)
+    done = here(tmp_path, *arguments)
     assert says in one_line(done, 2)
     assert list(tmp_path.iterdir()) == []
 
@@ -431,7 +437,7 @@ def test_an_interrupted_planning_goes_on_to_the_plan_of_an_uninterrupted_one(sma
     running.stop(signal.SIGINT)
     kept = [float(np.load(part)["seconds"]) for part in running.parts()]
     assert 3 <= len(kept) < 24
-    done = skyfed("plan", tmp_path / "run" / "config.toml", "--out", tmp_path / "run")
+    done = here(tmp_path, "plan", tmp_path / "run" / "config.toml", "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
 
     config = load_config(str(small), running.overrides)
@@ -462,6 +468,7 @@ def test_a_fleet_without_flower_says_what_is_missing(words, monkeypatch, capsys)
 
 def test_a_bench_of_a_run_tells_where_its_time_went(tmp_path, capsys):
     words = ["--set", "rounds=2", "--set", "vehicles=2", "--set", 'algorithms=["sgd","afl"]', "--set", "workers=1"]
+    words += ["--set", "flight.method=greedy"]
     assert run_arguments(["bench", "run", "smoke", *words, "--out", str(tmp_path / "run"), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     shares = [value for name, value in row["also"].items() if name.endswith(", %")]

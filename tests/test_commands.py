@@ -2,14 +2,13 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from in_process import Said, program, skyfed
 from skyfed.cli.app import app
 from skyfed.config import load_config, presets
 
@@ -67,8 +66,8 @@ def own_files(page: Path, place: Path) -> None:
             (place / named.group(1)).write_text(block)
 
 
-def run(place: Path, *words: str) -> str:
-    done = subprocess.run([sys.executable, *words], cwd=place, capture_output=True, text=True)
+def ended(done: Said) -> str:
+    """Return what a command said that ended well."""
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -88,10 +87,10 @@ def test_ones_own_things_work_as_shown(page: str, tmp_path: Path, monkeypatch: p
     kinds = ("data.name=folder:", "field.classes=6", "model.name=my_", "flight.method=my_")
     mine = [setting for setting in shown if setting.startswith(kinds) or "my_algorithm:Mine" in setting]
     assert len(mine) == 5
-    words = ["-m", "skyfed", "run", "smoke", "--plain", "--out", "run"]
+    words = ["run", "smoke", "--plain", "--out", "run"]
     for setting in [*mine, *TINY]:
         words += ["--set", setting]
-    said = run(tmp_path, *words)
+    said = ended(skyfed(tmp_path, *words))
     assert "Flights: my_planner:solve" in said
     assert "fallback" not in said
     assert "Mine" in said
@@ -102,19 +101,22 @@ def test_the_readmes_python_runs(tmp_path: Path) -> None:
     found = [block for block in blocks(ROOT / "README.md", "python") if not block.startswith("# my_")]
     assert found
     for block in found:
-        assert "accuracy" in run(tmp_path, "-c", block)
+        (tmp_path / "block.py").write_text(block)
+        assert "accuracy" in program(tmp_path, tmp_path / "block.py", draws=True)
+    assert (tmp_path / "runs" / "python" / "figures" / "fig3-accuracy.png").exists()
 
 
 def test_the_recipes_python_reads_a_runs_tables(tmp_path: Path) -> None:
     pytest.importorskip("polars")
-    words = ["-m", "skyfed", "run", "smoke", "--plain", "--out", "runs/mine", "--set", 'algorithms=["2ceoafl"]']
+    words = ["run", "smoke", "--plain", "--out", "runs/mine", "--set", 'algorithms=["2ceoafl"]']
     for setting in TINY:
         words += ["--set", setting]
-    run(tmp_path, *words)
+    ended(skyfed(tmp_path, *words))
     found = [block for block in blocks(ROOT / "docs/recipes.md", "python") if "parquet" in block]
     assert len(found) == 2
     for block in found:
-        assert run(tmp_path, "-c", block)
+        (tmp_path / "block.py").write_text(block)
+        assert program(tmp_path, tmp_path / "block.py")
 
 
 def test_the_recipes_field_is_planned(tmp_path: Path) -> None:
@@ -123,5 +125,5 @@ def test_the_recipes_field_is_planned(tmp_path: Path) -> None:
     (tmp_path / "clusters.csv").write_text("class,x,y,deviation\n0,-200,0,40\n1,200,0,50\n2,0,250,45\n")
     shares = [f"{t},{c},{1 + (t + c) % 3}\n" for t in range(60) for c in range(3)]
     (tmp_path / "psi.csv").write_text("round,class,psi\n" + "".join(shares))
-    run(tmp_path, "-m", "skyfed", "plan", "my-survey.toml", "--plain", "--out", "survey")
+    ended(skyfed(tmp_path, "plan", "my-survey.toml", "--plain", "--out", "survey", draws=True))
     assert list((tmp_path / "survey" / "waypoints").iterdir())

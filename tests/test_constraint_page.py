@@ -2,13 +2,13 @@
 
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from in_process import program as run_program
+from in_process import skyfed
 from skyfed.config import load_config
 from skyfed.flight import load_fleet_plan
 
@@ -26,12 +26,6 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(place: Path, *words: str) -> str:
-    done = subprocess.run([sys.executable, *words], cwd=place, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_the_page_has_no_block_that_is_not_run() -> None:
     assert [language for language, _ in BLOCKS] == ["python", "sh", "toml", "python", "python", "python"]
 
@@ -40,7 +34,8 @@ def test_the_command_plans_east_of_the_line(place: Path) -> None:
     (command,) = [block for language, block in BLOCKS if language == "sh"]
     program, *words = shlex.split(command.replace("\\\n", " "))
     assert program == "skyfed"
-    run(place, "-m", "skyfed", *words)
+    done = skyfed(place, *words)
+    assert done.returncode == 0, done.stderr
     assert (load_fleet_plan(place / "east" / "plan.npz").positions[..., 0] >= -100).all()
 
 
@@ -55,7 +50,7 @@ def test_the_config_file_says_the_same(place: Path) -> None:
 def test_the_program_prints_what_its_comments_say(place: Path) -> None:
     (program,) = [block for language, block in BLOCKS if language == "python" and "print(" in block]
     (place / "program.py").write_text(program)
-    note, violation = run(place, "program.py").splitlines()
+    note, violation = run_program(place, place / "program.py").splitlines()
     assert note == "KeepEast closes the disc of class 0"
     assert re.fullmatch(r"Range at round 5: flies \d+ m too far", violation)
 
@@ -70,4 +65,4 @@ def test_the_planner_of_ones_own_is_taken_for_what_it_declares(place: Path) -> N
         "print(plan(problem, 'my_planner:short_flight').association.tolist())\n"
     )
     (place / "try_it.py").write_text(program)
-    assert run(place, "try_it.py") == "[0, 0]\n"
+    assert run_program(place, place / "try_it.py") == "[0, 0]\n"

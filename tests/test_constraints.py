@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from flight_cases import case, valid_plan
+from in_process import skyfed
 from skyfed.config import config_from_tree, load_config
 from skyfed.errors import BadInputError, InfeasibleError
 from skyfed.flight import Constraint, Options, Problem, Violation, load_fleet_plan, plan, supports, verify
@@ -146,7 +145,7 @@ def test_what_a_planner_does_not_support_is_refused_by_name(method: str) -> None
 def test_the_command_line_refuses_it_in_one_line_before_anything_is_written(method: str, tmp_path: Path) -> None:
     constraint = f'flight.constraints=[{{use="{NO_FLY}:NoFly", polygon=[[0,0],[9,0],[9,9]]}}]'
     command = ["plan", "smoke", "--set", constraint, "--set", f"flight.method={method}", "--out", "run"]
-    done = subprocess.run([sys.executable, "-m", "skyfed", *command], cwd=tmp_path, capture_output=True, text=True)
+    done = skyfed(tmp_path, *command)
     assert (done.returncode, (tmp_path / "run").exists()) == (2, False)
     assert len(done.stderr.strip().splitlines()) == 1
     assert "does not support constraint NoFly" in done.stderr

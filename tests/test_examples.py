@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import in_process
 from skyfed.algorithms import Row, find_class
 from skyfed.flight import load_fleet_plan
 from skyfed.runs.tables import read_parquet
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-TINY = ("rounds=4", "vehicles=2", "workers=1", "model.width=4", "eval_every=2")
+TINY = ("rounds=4", "vehicles=2", "workers=1", "model.width=4", "eval_every=2", "flight.method=greedy")
 
 
 @pytest.fixture
@@ -24,15 +25,25 @@ def place(tmp_path: Path) -> Path:
 
 
 def python(place: Path, *arguments: str) -> str:
+    """Run a program as a user does."""
     environment = {**os.environ, "SKYFED_DATA": str(place / "data")}
     done = subprocess.run([sys.executable, *arguments], cwd=place, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
+def program(place: Path, name: str, *arguments: str) -> str:
+    """Run an example in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SKYFED_DATA", str(place / "data"))
+        return in_process.program(place, place / name, *arguments)
+
+
 def skyfed(place: Path, *arguments: str, settings: tuple[str, ...] = TINY) -> str:
     chosen = [word for setting in settings for word in ("--set", setting)]
-    return python(place, "-m", "skyfed", *arguments, "--plain", *chosen)
+    done = in_process.skyfed(place, *arguments, "--plain", *chosen)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_no_example_is_longer_than_a_hundred_lines() -> None:
@@ -57,7 +68,7 @@ def test_radio_signals_with_several_labels_are_learnt(place: Path) -> None:
     rounds = read_parquet(place / "run" / "sgd" / "rounds.parquet")
     assert rounds[-1]["accuracy_full"] > 0.6  # a coin gives 0.5
     assert 0 <= rounds[-1]["all_right"] <= rounds[-1]["accuracy_full"]
-    assert "harbour" in python(place, "-m", "skyfed", "evaluate", "run")
+    assert "harbour" in in_process.skyfed(place, "evaluate", "run").stdout
 
 
 def test_a_camera_world_brings_what_lies_in_a_folder(place: Path) -> None:
@@ -77,7 +88,7 @@ def test_every_example_is_tested() -> None:
 
 
 def test_an_algorithm_of_ones_own_runs_beside_the_others(place: Path) -> None:
-    settings = ('algorithms=["afl", "own_algorithm:AFLCoin"]', "rounds=4", "vehicles=3", "workers=2", "model.width=4")
+    settings = (*TINY, 'algorithms=["afl", "own_algorithm:AFLCoin"]', "vehicles=3", "workers=2")
     assert "AFL-Coin" in skyfed(place, "run", "smoke", "--out", "run", settings=settings)
     rows = read_parquet(place / "run" / "AFLCoin" / "uplink.parquet")
     assert len(rows) == 12
@@ -89,7 +100,7 @@ def test_known_rows_are_found_by_name() -> None:
 
 
 def test_a_model_of_ones_own_is_trained(place: Path) -> None:
-    assert python(place, "own_model.py") == "6,346 weights\n"
+    assert program(place, "own_model.py") == "6,346 weights\n"
     skyfed(
         place, "run", "smoke", "--out", "run", settings=(*TINY, "model.name=own_model:build", 'algorithms=["2ceoafl"]')
     )
@@ -123,20 +134,20 @@ def test_a_planner_that_is_not_there_leaves_no_folder(place: Path) -> None:
 
 
 def test_pictures_of_ones_own_are_learnt(place: Path) -> None:
-    assert python(place, "own_data.py").endswith(" % right\n1 pictures, 100 % right\n")
+    assert program(place, "own_data.py").endswith(" % right\n1 pictures, 100 % right\n")
 
 
 def test_two_settings_are_compared(place: Path) -> None:
-    lines = python(place, "compare_settings.py").splitlines()
+    lines = program(place, "compare_settings.py").splitlines()
     assert [line.rsplit(None, 5)[0] for line in lines[-2:]] == ["seven levels", "one level"]
-    assert "one level" in python(place, "compare_settings.py")  # nothing is run again
+    assert "one level" in program(place, "compare_settings.py")  # nothing is run again
     sent = [float(line.split()[-3]) for line in lines[-2:]]
     assert sent[0] > sent[1]
 
 
 def test_results_become_a_figure(place: Path) -> None:
     skyfed(place, "run", "smoke", "--out", "mine", settings=(*TINY, 'algorithms=["sgd", "afl", "2ceoafl"]'))
-    assert [line.split()[0] for line in python(place, "read_results.py", "mine").splitlines()[1:3]] == [
+    assert [line.split()[0] for line in program(place, "read_results.py", "mine").splitlines()[1:3]] == [
         "2ceoafl",
         "afl",
     ]
@@ -145,6 +156,6 @@ def test_results_become_a_figure(place: Path) -> None:
 
 
 def test_flights_are_planned_in_several_ways(place: Path) -> None:
-    lines = python(place, "plan_only.py").splitlines()
+    lines = program(place, "plan_only.py").splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["exact", "sca", "greedy", "random", "hover", "exact,"]
     assert len((place / "waypoints.csv").read_text().splitlines()) == 25

@@ -14,6 +14,12 @@ book = nbformat.read(sys.argv[1], 4)
 NotebookClient(book, timeout=None, kernel_name="python3", resources={"metadata": {"path": "."}}).execute()
 nbformat.write(book, "done.ipynb")
 """
+QUICKLY = """
+from skyfed import api, workers
+
+workers.usable_cores = lambda: 1  # a tiny run takes less time than new processes
+api.draw_run = lambda *_: None  # the figures that are shown are drawn by their cells
+"""
 
 
 def test_it_is_kept_without_outputs() -> None:
@@ -23,6 +29,9 @@ def test_it_is_kept_without_outputs() -> None:
 
 def test_tour_runs(tmp_path: Path) -> None:
     environment = {**os.environ, "IPYTHONDIR": str(tmp_path), "JUPYTER_PLATFORM_DIRS": "1"}
+    startup = tmp_path / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "quickly.py").write_text(QUICKLY)
     command = [sys.executable, "-c", EXECUTE, str(NOTEBOOK)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr

@@ -2,12 +2,11 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from in_process import skyfed
 from test_commands import ROOT, fences, own_files
 
 TINY = ["rounds=2", "vehicles=4", "workers=1", "sensing.initial=60", "sensing.initial_test=20", "eval_every=2",
@@ -31,8 +30,7 @@ def test_the_page_works_as_it_stands(name: str, tmp_path: Path) -> None:
     for words in shell_lines(page):
         assert words[0] == "skyfed"
         more = [word for setting in TINY for word in ("--set", setting)] if words[1] == "run" else []
-        command = [sys.executable, "-m", *words, *more, *(["--plain"] if words[1] == "run" else [])]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        done = skyfed(tmp_path, *words[1:], *more, *(["--plain"] if words[1] == "run" else []))
         assert done.returncode == 0, f"{' '.join(words)}\n{done.stderr}"
     uses = {words[k] for words in shell_lines(page) for k in range(len(words))}
     for block in files:  # every file that is shown is used by some command

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import in_process
 from page_cases import FIVE, settings, without_formula, write_run, write_theory
 from skyfed.errors import BadInputError
 from skyfed.report.page import write_page
@@ -376,7 +377,7 @@ def test_nothing_sticks_out_or_overlaps(
     look: str, one: Path, several: Path, tab: Callable[..., Any], tmp_path: Path
 ) -> None:
     width, more = SIZES[look]
-    for path in (one, several):
+    for path in (several, one):
         page = tab(path, width, **more)
         if look == "print":
             page.emulate_media(media="print")
@@ -392,10 +393,6 @@ def test_nothing_sticks_out_or_overlaps(
             const box = part.getBoundingClientRect(), card = part.closest('section').getBoundingClientRect();
             return box.left >= card.left - 1 && box.right <= card.right + 1 && box.width > 150; })""")
         assert inside
-    page = tab(one, width, **more)
-    if look == "print":
-        page.emulate_media(media="print")
-        settle(page)
     page.screenshot(path=tmp_path / "page.png", full_page=True)
     compare(tmp_path / "page.png", LOOKS / f"page-{look}.png")
 
@@ -521,9 +518,8 @@ def test_places_are_found_named_and_refused(place: Path, several: Path, one: Pat
 
 
 def test_the_command_writes_where_it_says_and_refuses_in_one_line(one: Path, several: Path, tmp_path: Path) -> None:
-    def skyfed(*arguments: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "skyfed", "report", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    def skyfed(*arguments: object) -> in_process.Said:
+        return in_process.skyfed(tmp_path, "report", *map(str, arguments), draws=True)
 
     one.unlink()
     done = skyfed(one.parent)

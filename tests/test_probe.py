@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 from typer.testing import CliRunner
 
+from in_process import undrawn
 from learning_cases import Memory, exchanged, onboard_of, pictures, run_row, start_of, station_of, tiny_config
 from skyfed.cli import app
 from skyfed.jobs import Job
@@ -312,6 +313,7 @@ def folder(tmp_path_factory) -> Path:
         'algorithms=["sgd","afl","2ceoafl"]',
         "workers=2",
         "theory.beta_steps=2",
+        "flight.method=greedy",
     ]
     sets = [word for setting in more for word in ("--set", setting)]
     assert cli("run", "smoke", "--plain", "--out", str(place), *sets).exit_code == 0
@@ -341,10 +343,11 @@ def test_the_records_are_rounds_forms_terms_and_values(folder):
     assert found == pytest.approx(wanted)
 
 
-def test_workers_measure_what_one_process_does(folder, tmp_path):
+def test_workers_measure_what_one_process_does(folder, tmp_path, monkeypatch):
     """Rows but for none: every number is the same bit for bit."""
     from skyfed.runs.folder import RunFolder
 
+    undrawn(monkeypatch)
     config = RunFolder(folder).read_config()
     text = config.model_copy(update={"workers": 1}).to_toml()
     (tmp_path / "one.toml").write_text(text)

@@ -20,6 +20,7 @@ import xxhash
 from matplotlib.figure import Figure
 from safetensors.numpy import load_file, save
 
+from in_process import Said, skyfed
 from run_cases import ALGORITHMS, fleet_plan, pictures, rows_of, tiny_config, write_picture_folder
 from skyfed.config import Config
 from skyfed.drivers.execute import execute
@@ -92,11 +93,13 @@ class Stage:
     def call(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, timeout=LONG, env=self.environment())
 
-    def run(self, out: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-        return self.call(self.arguments(out, *overrides))
+    def run(self, out: Path, *more: str, draws: bool = False) -> Said:
+        """Run in this process."""
+        return skyfed(self.place, *self.arguments(out)[len(COMMAND) :], *more, draws=draws)
 
-    def resume(self, folder: Path) -> subprocess.CompletedProcess[str]:
-        return self.call([*COMMAND, "resume", str(folder), "--plain"])
+    def resume(self, folder: Path, draws: bool = False) -> Said:
+        """Resume in this process."""
+        return skyfed(self.place, "resume", str(folder), "--plain", draws=draws)
 
     @contextmanager
     def held(self, out: Path, algorithm: str, rows: int, *overrides: str) -> Iterator["Held"]:
@@ -146,7 +149,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
 def whole(stage: Stage) -> Path:
     """A run that was never interrupted."""
     out = stage.place / "whole"
-    done = stage.run(out)
+    done = stage.run(out, draws=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"report: {out / 'report.html'}"
     return out
@@ -192,7 +195,7 @@ def test_a_folder_in_use_is_refused(stopped):
 
 def test_resume_ends_with_the_bits_of_an_uninterrupted_run(stage, stopped, whole, tmp_path):
     folder = stopped.copy(tmp_path / "run")
-    done = stage.resume(folder)
+    done = stage.resume(folder, draws=True)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "Warning" not in done.stderr
@@ -249,7 +252,7 @@ def test_a_run_stopped_before_its_figures_were_drawn_gets_them(stage, whole, tmp
     folder = Path(shutil.copytree(whole, tmp_path / "run"))
     for path in (folder / "figures").glob(missing):
         path.unlink()
-    done = stage.resume(folder)
+    done = stage.resume(folder, draws=True)
     assert done.returncode == 0, done.stderr
     for path in (whole / "figures").iterdir():
         assert (folder / "figures" / path.name).exists(), path.name
@@ -269,7 +272,7 @@ def test_a_run_killed_before_its_last_table_is_not_called_finished(stage, whole,
 
 def test_several_seeds_have_a_folder_each_and_one_mean(stage, whole, tmp_path):
     place = tmp_path / "group"
-    done = stage.call([*stage.arguments(place), "--seeds", "0-1"])
+    done = stage.run(place, "--seeds", "0-1", draws=True)
     assert done.returncode == 0, done.stderr
     assert "2 seeds, mean ± standard deviation" in done.stdout
     assert done.stdout.splitlines()[-1] == f"report: {place / 'report.html'}"
@@ -280,7 +283,7 @@ def test_several_seeds_have_a_folder_each_and_one_mean(stage, whole, tmp_path):
     for name in ("rounds.parquet", "model.safetensors"):
         (place / "seed-1" / "afl" / name).rename(tmp_path / name)
     (place / "figures" / "fig3-accuracy.png").unlink()
-    done = stage.resume(place)
+    done = stage.resume(place, draws=True)
     assert done.returncode == 0, done.stderr
     assert (place / "seed-1" / "afl" / "model.safetensors").read_bytes() == (
         tmp_path / "model.safetensors"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from in_process import Popen, undrawn
 from page_cases import settings, write_run, write_theory
 from run_cases import in_toml, rows_of
 from skyfed.algorithms import KNOWN
@@ -32,16 +33,23 @@ LABELS = ["afl", "EDEN, 1 bit", "two steps"]
 SMALL = ["rounds=2", "vehicles=2", "eval_every=1", "flight.method=greedy", "train.kappa=1", "workers=1"]
 
 
-def run(out: Path, rows: list[str | dict[str, object]], *more: str) -> int:
+def words_for(out: Path, rows: list[str | dict[str, object]], *more: str) -> list[str]:
     words = [*SMALL, f"algorithms={in_toml(rows)}", *more]
     chosen = [part for word in words for part in ("--set", word)]
-    return run_arguments(["run", "smoke", "--plain", "--out", str(out), *chosen])
+    return ["run", "smoke", "--plain", "--out", str(out), *chosen]
+
+
+def run(out: Path, rows: list[str | dict[str, object]], *more: str) -> int:
+    """Run without figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        undrawn(patch)
+        return run_arguments(words_for(out, rows, *more))
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("rows") / "run"
-    assert run(place, ROWS) == 0
+    assert run_arguments(words_for(place, ROWS)) == 0
     return place
 
 
@@ -247,11 +255,15 @@ def write_sweep(tmp_path: Path, text: str) -> Path:
     return tmp_path / "sweep.toml"
 
 
-def test_a_sweep_trains_rows_with_settings_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_trains_rows_with_settings_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undrawn(monkeypatch)
+    monkeypatch.setattr("skyfed.drivers.sweep_jobs.Popen", Popen)
     lines = [*SMALL, f"algorithms={in_toml(['afl', EDEN])}"]
     path = write_sweep(tmp_path, f'base = "smoke"\nset = {json.dumps(lines)}\n[grid]\n"quantise.s" = [3, 5]\n')
     out = tmp_path / "out"
-    assert run_arguments(["sweep", str(path), "--out", str(out), "--plain"]) == 0
+    assert run_arguments(["sweep", str(path), "--out", str(out), "--plain", "--jobs", "2"]) == 0
     assert words_of(capsys.readouterr().out).count("EDEN, 1 bit") == 2
     rows = read_parquet(out / "sweep.parquet")
     assert [(row["variant"], row["algorithm"]) for row in rows] == [

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from in_process import Popen
 from skyfed.cli import run_arguments
 from skyfed.config import load_config
 from skyfed.drivers import optuna_search as driver
@@ -266,7 +267,9 @@ def test_a_damaged_list_of_trials_is_refused_in_a_line(tmp_path, text):
     assert "\n" not in str(caught.value)
 
 
-def test_a_real_search_from_the_command_line(tmp_path, capsys):
+def test_a_real_search_from_the_command_line(tmp_path, capsys, monkeypatch):
+    """Its runs are in this process; those of tests/test_sweep.py have processes of their own."""
+    monkeypatch.setattr("skyfed.drivers.sweep_jobs.Popen", Popen)
     text = TINY + TABLE.replace("trials = 6", 'trials = 2\nbatch = 2\ngoal = "uplink_bytes"')
     words = ["sweep", str(written(tmp_path, text)), "--out", str(tmp_path / "out"), "--plain", "--jobs", "2"]
     assert run_arguments(words) == 0

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from in_process import Popen, undrawn
 from skyfed.cli import app
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.runs.folder import in_use
@@ -151,7 +152,7 @@ def invoked(*words: str):
     return CliRunner().invoke(app, ["sweep", *words, "--plain"])
 
 
-def test_a_sweep_ends_in_one_table_and_is_not_run_twice(tmp_path):
+def test_a_sweep_ends_in_one_table_and_is_not_run_twice(tmp_path, monkeypatch):
     path = written(tmp_path, TINY + '[grid]\n"train.eta" = [0.05, 0.1]\n')
     found = invoked(str(path), "--out", str(tmp_path / "out"), "--jobs", "2")
     assert found.exit_code == 0, found.output
@@ -163,11 +164,15 @@ def test_a_sweep_ends_in_one_table_and_is_not_run_twice(tmp_path):
     assert len(models) == 2
     assert found.stdout.splitlines()[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
     assert (tmp_path / "out" / "report.html").is_file()
+    undrawn(monkeypatch)
     assert invoked(str(path), "--out", str(tmp_path / "out")).exit_code == 0
     assert {path: path.stat().st_mtime_ns for path in models} == models
 
 
-def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
+def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch):
+    undrawn(monkeypatch)
+    monkeypatch.setattr("skyfed.cli.sweep.workers", lambda configured: 1)
+    monkeypatch.setattr("skyfed.drivers.sweep_jobs.Popen", Popen)
     path = written(tmp_path, TINY + '[grid]\n"train.eta_local" = [1e30, 0.1]\n')
     found = invoked(str(path), "--out", str(tmp_path / "out"))
     assert isinstance(found.exception, SkyfedError)
@@ -176,10 +181,12 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
     assert ("eta_local=0.1", 2) in [(row["variant"], row["rounds"]) for row in rows]
 
 
-def begun(folder: Path, place: Path, heard: Any = signal.default_int_handler) -> tuple[subprocess.Popen[str], Path]:
+def begun(
+    folder: Path, place: Path, heard: Any = signal.default_int_handler, *more: str
+) -> tuple[subprocess.Popen[str], Path]:
     """Start a long sweep; returns it when its run has finished a round, and that run's rounds."""
     path = written(folder, TINY.replace("rounds=2", "rounds=400"))
-    command = [sys.executable, "-m", "skyfed", "sweep", str(path), "--out", str(place), "--plain"]
+    command = [sys.executable, "-m", "skyfed", "sweep", str(path), "--out", str(place), "--plain", *more]
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
@@ -195,7 +202,10 @@ def begun(folder: Path, place: Path, heard: Any = signal.default_int_handler) ->
 def test_a_signal_keeps_rounds_and_says_how_to_go_on(tmp_path, number):
     """By Ctrl-C; or in the background of a script, where a shell lets everything ignore SIGINT."""
     place = tmp_path / "it's out"
-    process, rounds = begun(tmp_path, place, signal.default_int_handler if number == signal.SIGINT else signal.SIG_IGN)
+    if number == signal.SIGINT:
+        process, rounds = begun(tmp_path, place)
+    else:  # two runs side by side have half of the cores each: less to start
+        process, rounds = begun(tmp_path, place, signal.SIG_IGN, "--jobs", "2")
     os.kill(process.pid, number)
     _, errors = process.communicate(timeout=LONG)
     assert process.returncode == 128 + number

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from in_process import UNDRAWN
 from run_cases import rows_of
 from skyfed.report.terminal import in_ci, is_live
 from skyfed.report.time_left import Pace
@@ -177,7 +178,7 @@ def on_a_terminal(place: Path, **environment: str) -> bytes:
     """Run one short training with a real terminal behind it; returns all that reached the terminal."""
     ours, theirs = pty.openpty()
     words = ["rounds=2", "vehicles=2", 'algorithms=["afl"]', "flight.method=greedy", "workers=1"]
-    command = [sys.executable, "-m", "skyfed", "run", "smoke", "--out", str(place)]
+    command = [*UNDRAWN, "run", "smoke", "--out", str(place)]
     process = subprocess.Popen(
         [*command, *(word for one in words for word in ("--set", one))],
         stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "COLUMNS": "80", **environment},
