@@ -176,7 +176,7 @@ def test_ones_own_module_is_named_by_its_import_path():
     [
         ("no_such_package:f", "No module named 'no_such_package'"),
         ("skyfed.nowhere:f", "No module named 'skyfed.nowhere'"),
-        ("skyfed.rng:nothing", "has no attribute 'nothing'"),
+        ("skyfed.rng:nothing", "no 'nothing' there; it defines stream"),
         ("skyfed.wire.codec:VERSION", "not callable"),
         (f"{__name__}:not_a_module", "gave str; allowed: a torch.nn.Module"),
         (f"{__name__}:too_few", "positional arguments"),

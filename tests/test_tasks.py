@@ -346,7 +346,7 @@ def test_tasks_that_cannot_be_are_refused_in_one_line(task, expected):
         ("def load(needed): pass", "TypeError"),
         ("load = 3", "TypeError"),
         ("def load(): raise SystemExit(2)", "SystemExit"),
-        ("def other(): pass", "no attribute 'load'"),
+        ("def other(): pass", "no 'load' there; it defines other"),
         ("raise ValueError('broken')", "ValueError: broken"),
     ],
 )
