@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from learning_cases import exchanged, job_of, run_row, start_of, station_of, tiny_config
+from learning_cases import exchanged, job_of, run_row, start_of, station_of
+from run_cases import tiny_config
 from skyfed.errors import BadInputError
 from skyfed.station import Station
 from skyfed.theory.allocate import DELTAS, RAWS, choose, pruning_errors

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from learning_cases import Memory, exchanged, onboard_of, retrained, run_row, start_of, station_of, tiny_config
+from learning_cases import Memory, exchanged, onboard_of, retrained, run_row, start_of, station_of
+from run_cases import tiny_config
 from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError
 from skyfed.jobs import Upload

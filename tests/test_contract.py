@@ -13,20 +13,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from learning_cases import (
-    Memory,
-    exchanged,
-    fleet_plan,
-    job_of,
-    onboard_of,
-    pictures,
-    retrained,
-    run_row,
-    start_of,
-    station_of,
-    tiny_config,
-    write_picture_folder,
-)
+from learning_cases import Memory, exchanged, job_of, onboard_of, retrained, run_row, start_of, station_of
+from run_cases import fleet_plan, pictures, tiny_config, write_picture_folder
 from skyfed.algorithms import KNOWN, Row, find_class
 from skyfed.algorithms.base import Algorithm, Parts
 from skyfed.algorithms.twoceoafl import TwoCEOAFL

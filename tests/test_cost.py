@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from torch import nn
 
-from learning_cases import Memory, exchanged, fleet_plan, job_of, pictures, run_row, start_of, station_of, tiny_config
+from learning_cases import Memory, exchanged, job_of, run_row, start_of, station_of
+from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.config import load_config
 from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError

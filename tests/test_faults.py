@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from torch import Tensor, nn
 
-from learning_cases import exchanged, fleet_plan, onboard_of, pictures, start_of, station_of, tiny_config
+from learning_cases import exchanged, onboard_of, start_of, station_of
+from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.config import Config, load_config
 from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError

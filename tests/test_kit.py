@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from learning_cases import job_of, start_of, station_of, tiny_config
+from learning_cases import job_of, start_of, station_of
+from run_cases import tiny_config
 from skyfed.kit import Kit, NotFiniteError
 from skyfed.wire import Message
 

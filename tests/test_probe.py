@@ -11,7 +11,8 @@ from torch.nn import functional
 from typer.testing import CliRunner
 
 from in_process import undrawn
-from learning_cases import Memory, exchanged, onboard_of, pictures, run_row, start_of, station_of, tiny_config
+from learning_cases import Memory, exchanged, onboard_of, run_row, start_of, station_of
+from run_cases import pictures, tiny_config
 from skyfed.cli import app
 from skyfed.jobs import Job
 from skyfed.learning.models import build_model

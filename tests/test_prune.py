@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from learning_cases import exchanged, onboard_of, station_of, tiny_config
+from learning_cases import exchanged, onboard_of, station_of
+from run_cases import tiny_config
 from skyfed.config import load_config
 from skyfed.errors import BadInputError
 from skyfed.learning.flat import FlatModel, runs_of

@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from learning_cases import exchanged, onboard_of, pictures, station_of, tiny_config
+from learning_cases import exchanged, onboard_of, station_of
+from run_cases import pictures, tiny_config
 from skyfed.config import Config
 from skyfed.jobs import Job
 from skyfed.learning.batches import Batches

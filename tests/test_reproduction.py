@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from learning_cases import blank, fleet_plan
+from learning_cases import blank
 from reproduce.collect import MAIN, _flights, collect
 from reproduce.page.chance import _holm
 from reproduce.page.fill import fill
 from reproduce.page.tables import tables
 from reproduce.results import PAPER, late, read_machines
+from run_cases import fleet_plan
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import load_config
 from skyfed.errors import BadInputError

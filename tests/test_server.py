@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learning_cases import message_of, onboard_of, raw_update, reference, start_of, station_of, tiny_config
+from learning_cases import message_of, onboard_of, raw_update, reference, start_of, station_of
+from run_cases import tiny_config
 from skyfed.blocks.aggregate import ServerSettings, aggregate, alphas, moved
 from skyfed.config import load_config
 from skyfed.drivers.inline import InlineDriver

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from learning_cases import exchanged, fleet_plan, onboard_of, pictures, run_row, station_of, tiny_config
+from learning_cases import exchanged, onboard_of, run_row, station_of
+from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.config import Config
 from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
