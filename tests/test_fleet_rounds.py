@@ -1,7 +1,9 @@
 """Rounds over Flower's grid when vehicles misbehave; the grid is a stand-in, everything else is real."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,6 +171,17 @@ def lies(fleet: Fleet, message: Message, reply: Message) -> list[Message]:
     return [Message(RecordDict({"upload": ConfigRecord(record)}), reply_to=message)]
 
 
+def claims(name: str, value: str) -> Misbehaviour:
+    """Report a figure with this JSON text as its value."""
+
+    def do(fleet: Fleet, message: Message, reply: Message) -> list[Message]:
+        record = dict(reply.content["upload"])
+        record["about"] = re.sub(rf'"{name}": [^,}}]+', f'"{name}": {value}', record["about"])
+        return [Message(RecordDict({"upload": ConfigRecord(record)}), reply_to=message)]
+
+    return do
+
+
 def same(a: Arrays, b: Arrays) -> bool:
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
@@ -222,6 +235,11 @@ def test_a_row_with_a_label_and_settings_of_its_own_goes_over_the_grid():
         (silent, "out of touch"),
         (babbles, "not a reply to a job"),
         (lies, "not a reply to a job"),
+        *((claims(name, "9" * 400), "not a reply to a job") for name in ("seconds", "work", "loss", "delta")),
+        *((claims(name, "1e308"), "not a reply to a job") for name in ("seconds", "cpu", "work", "flops", "delta")),
+        *((claims(name, value), "not a reply to a job") for name in ("seconds", "work") for value in ("-1", "NaN")),
+        (claims("samples", "[[[1]]]"), "not a reply to a job"),
+        (claims("facts", '7, "x": {'), "not a reply to a job"),
     ],
 )
 def test_who_sends_nonsense_is_left_out_as_if_absent(how, reason):
@@ -229,6 +247,20 @@ def test_who_sends_nonsense_is_left_out_as_if_absent(how, reason):
     state, report = fleet.round()
     assert reason in report.dropped[1]
     assert any("vehicle 1 is left out" in line and reason in line for line in fleet.lines)
+    assert same(state, absent(fleet.config, (1, 0)))
+
+
+def test_whatever_reading_a_reply_raises_costs_its_vehicle_alone(monkeypatch):
+    def read(message: Message, columns: Any) -> tuple[Upload, str]:
+        upload, remark = read_reply(message, columns)
+        if upload.vehicle == 1:
+            raise ZeroDivisionError("a fault of the reader")
+        return upload, remark
+
+    monkeypatch.setattr(driver_module, "read_reply", read)
+    fleet = Fleet(settings())
+    state, report = fleet.round()
+    assert report.dropped == {1: "a reply that cannot be read (ZeroDivisionError)"}
     assert same(state, absent(fleet.config, (1, 0)))
 
 

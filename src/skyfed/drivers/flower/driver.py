@@ -190,6 +190,8 @@ class FlowerDriver:
                 continue
             except (ReplyError, DecodeError) as error:
                 call.reason = str(error)
+            except Exception as error:  # whatever one vehicle sends costs nobody else
+                call.reason = f"a reply that cannot be read ({type(error).__name__})"
             call.node = None  # to be asked again
             if call.reason == NO_BASE and not call.whole:
                 call.whole = True

@@ -15,10 +15,12 @@ from skyfed.onboard import report_of
 
 TRAIN = "train"  # Flower's message type
 NO_BASE = "the model that this difference starts from is not here"  # a vehicle that came back asks for the whole model
-_LARGEST = 1e18  # of a figure that a vehicle reports
-_MOST = 10_000  # numbers in a list that it reports
-_KINDS = {"samples": "int", "work": "float", "flops": "float", "loss": "float", "buffer_bytes": "int",
-          "seconds": "float", "cpu": "float", "vehicle": "int"}  # fmt: skip
+_LARGEST = 1e18  # of a figure that an algorithm notes
+_MOST = 10_000  # numbers in a list that it notes
+_REPORTED = {  # what a vehicle reports about every upload: its kind, and the largest value that is believed
+    "vehicle": ("int", 2**31), "samples": ("int", 2**40), "buffer_bytes": ("int", 2**40), "loss": ("float", 1e18),
+    "work": ("float", 1e9), "flops": ("float", 1e21), "seconds": ("float", 1e7), "cpu": ("float", 1e9),
+}  # fmt: skip
 
 
 class ReplyError(SkyfedError):
@@ -87,11 +89,17 @@ def read_reply(message: Message, columns: Mapping[str, Column]) -> tuple[Upload,
             raise ReplyError(one_line(str(message.content["refusal"]["reason"])))
         record = message.content["upload"]
         data, about = record["bytes"], json.loads(record["about"])
-        if not isinstance(data, bytes) or set(about) != {*_KINDS, "facts"} or not set(about["facts"]) <= set(columns):
+        if (
+            not isinstance(data, bytes)
+            or set(about) != {*_REPORTED, "facts"}
+            or not set(about["facts"]) <= set(columns)
+        ):
             raise TypeError
-        known = {name: _checked(about[name], kind, name == "loss") for name, kind in _KINDS.items()}
+        known = {name: _checked(about[name], kind, most) for name, (kind, most) in _REPORTED.items()}
+        if any(known[name] < 0 or math.isnan(known[name]) for name in known if name != "loss"):
+            raise ValueError
         facts = {
-            name: None if value is None else _checked(value, columns[name].kind)
+            name: None if value is None else _checked(value, columns[name].kind, _LARGEST)
             for name, value in about["facts"].items()
         }
         return Upload(data=data, facts=facts, **known), one_line(str(record.get("remark", "")))
@@ -99,16 +107,16 @@ def read_reply(message: Message, columns: Mapping[str, Column]) -> tuple[Upload,
         raise ReplyError("not a reply to a job") from None
 
 
-def _checked(value: Any, kind: str, may_be_nan: bool = True) -> Any:
+def _checked(value: Any, kind: str, most: float) -> Any:
     """Return a value that a vehicle reports if it is of its kind; raises ValueError or OverflowError otherwise."""
     if kind == "floats" and isinstance(value, list) and len(value) <= _MOST:
-        return [_checked(each, "float") for each in value]
+        return [_checked(each, "float", most) for each in value]
     if kind == "text" and isinstance(value, str):
         return one_line(value)
-    if kind in ("int", "bool") and type(value).__name__ == kind and 0 <= value < 2**62:
+    if kind in ("int", "bool") and type(value).__name__ == kind and 0 <= value <= most:
         return value
     if kind == "float" and type(value) in (int, float):
         number = float(value)  # an integer of very many digits raises OverflowError
-        if abs(number) <= _LARGEST or (may_be_nan and math.isnan(number)):
+        if abs(number) <= most or math.isnan(number):
             return number
     raise ValueError

@@ -20,10 +20,10 @@ from flwr.supercore.constant import NodeStatus, TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import HttpGrid
 
 from skyfed import __version__
 from skyfed.drivers.flower.credentials import LISTED, StationCredentials, split_address
+from skyfed.drivers.flower.grid import VehicleGrid
 from skyfed.drivers.flower.patch_backoff import patch_backoff
 from skyfed.drivers.flower.tasks import beating, open_runtime, patient, take
 from skyfed.errors import BadInputError, SkyfedError
@@ -52,8 +52,9 @@ class LostError(SkyfedError):
 class Station:
     """A running SuperLink; use `open_station`."""
 
-    def __init__(self, credentials: StationCredentials, ready: Path, address: str) -> None:
+    def __init__(self, credentials: StationCredentials, ready: Path, address: str, largest: float) -> None:
         self._ready, self._address, self._authority = ready, address, credentials.authority
+        self._largest = largest
         self._secret = (credentials.place / "runtime.secret").read_bytes()
 
     def register(self, vehicles: dict[int, str], say: Callable[[str], None] = lambda line: None) -> None:
@@ -76,7 +77,7 @@ class Station:
                     control.UnregisterNode(control_pb2.UnregisterNodeRequest(node_id=node))
         self._ready.touch()
 
-    def run(self, serve: Callable[[HttpGrid], list[str]], folder: Path) -> list[str]:
+    def run(self, serve: Callable[[VehicleGrid], list[str]], folder: Path) -> list[str]:
         """Start a Flower run and be its server app, in this process; returns what `serve` returns."""
         content, _ = build_fab_from_files({"pyproject.toml": _APP.format(version=__version__).encode()})
         fab = fab_to_proto(Fab(hashlib.sha256(content).hexdigest(), content, {}))
@@ -105,7 +106,7 @@ class Station:
                 grid._runtime_client.PushTaskOutput(PushTaskOutputRequest(sub_status=done, details=details))
             grid.close()
 
-    def _grid(self) -> HttpGrid:
+    def _grid(self) -> VehicleGrid:
         """Claim the task of the run that was started, and return the grid that goes with it."""
         desk = open_runtime(self._address, "SuperExec", self._authority, secret=self._secret)
         until = time.monotonic() + _START
@@ -114,7 +115,7 @@ class Station:
                 raise LostError("the SuperLink started no run")
             time.sleep(0.1)
         desk.close()
-        grid = HttpGrid(self._address, False, self._authority, token=token)
+        grid = VehicleGrid(self._address, self._authority, token, self._largest)
         grid._retry_invoker = patient()
         patch_backoff()
         return grid
@@ -151,7 +152,7 @@ def open_station(credentials: StationCredentials, largest: float, log: Path) -> 
     )  # fmt: skip
     try:
         _wait(process, address, credentials.authority, log)
-        yield Station(credentials, ready, address)
+        yield Station(credentials, ready, address, largest)
     finally:
         end(process)
 
