@@ -30,7 +30,8 @@ from flwr.supernode.fleet_http_connection import http_request_response
 from in_process import undrawn
 from skyfed.cli import run_arguments
 from skyfed.drivers.flower.credentials import read_vehicle
-from skyfed.drivers.flower.messages import Order, read_order
+from skyfed.drivers.flower.messages import Order, ReplyError, answer, read_order, refuse
+from skyfed.drivers.flower.onboard import Vehicle
 from skyfed.drivers.flower.station import free_port
 from skyfed.runs.checkpoint import unpack_model
 from skyfed.runs.folder import RunFolder
@@ -57,12 +58,16 @@ def in_process(place: Path, *settings: str, workers: int = 1) -> Path:
 
 def start(*words: str, log: Path) -> subprocess.Popen[bytes]:
     """Start a verb as a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with log.open("ab") as out:
         return subprocess.Popen(
             [sys.executable, "-m", "skyfed", "fleet", *words],
-            stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0,
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment(), process_group=0,
         )  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a process that tests this checkout."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def weights(place: Path, algorithm: str) -> np.ndarray:
@@ -145,6 +150,20 @@ class Yard:
         return self.processes[name]
 
 
+def honest(place: Path) -> Callable[[Order, bytes, Message], Message]:
+    """Return what an honest vehicle replies."""
+    board = Vehicle.load(place, int(place.name.removeprefix("vehicle-")))
+
+    def reply(order: Order, content: bytes, message: Message) -> Message:
+        try:
+            upload, remark = board.train(order, content)
+            return answer(upload, message, remark)
+        except ReplyError as error:
+            return refuse(str(error), message)
+
+    return reply
+
+
 def children(process: subprocess.Popen[bytes], name: str) -> list[int]:
     """Return the process ids of children whose command names a module."""
     found = []
@@ -181,7 +200,8 @@ def runs(process: int) -> bool:
 class Rogue:
     """A vehicle in this process that speaks Flower's fleet API and answers as `reply` says; None is no answer.
 
-    It may send every answer twice; `again` counts what the station said to the second one.
+    It may send every answer twice; `again` counts what the station said to the second one. How a reply is sent is
+    `deliver`'s business.
     """
 
     def __init__(
@@ -189,8 +209,10 @@ class Rogue:
         place: Path,
         reply: Callable[[Order, bytes, Message], Message | None],
         twice: bool = False,
+        deliver: Callable[..., None] | None = None,
     ) -> None:
         self._credentials, self._reply, self._twice = read_vehicle(place), reply, twice
+        self._deliver = deliver or deliver_reply
         self.again = 0
         self.done = threading.Event()
         self.problem: BaseException | None = None
@@ -234,21 +256,21 @@ class Rogue:
         message = inflate_object_from_contents(key, contents)
         message.metadata.__dict__["_message_id"] = key
         confirm(run, key)
-        answer = self._reply(*read_order(message), message)
-        if answer is not None:
-            deliver(answer, run, send, push)
+        reply = self._reply(*read_order(message), message)
+        if reply is not None:
+            self._deliver(reply, run, send, push)
             if self._twice:
                 with contextlib.suppress(Exception):  # the station may refuse it
-                    deliver(answer, run, send, push)
+                    self._deliver(reply, run, send, push)
                 self.again += 1
         return True
 
 
-def deliver(answer: Message, run: int, send: Any, push: Any) -> None:
+def deliver_reply(reply: Message, run: int, send: Any, push: Any) -> None:
     """Send a reply as a SuperNode does."""
-    answer.metadata.__dict__["_message_id"] = answer.object_id
-    parts = get_all_nested_objects(answer)
-    wanted, session = send(answer, get_object_tree(answer), 0.0)
+    reply.metadata.__dict__["_message_id"] = reply.object_id
+    parts = get_all_nested_objects(reply)
+    wanted, session = send(reply, get_object_tree(reply), 0.0)
     for key, part in parts.items():
         if key in wanted:
             push(run, session, key, part.deflate())

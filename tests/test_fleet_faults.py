@@ -8,20 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.app import Message
-
-from fleet_cases import SMALL, Rogue, Yard, children, family, runs, says, sets, start, until, weights
+from fleet_cases import SMALL, Rogue, Yard, children, family, honest, runs, says, sets, start, until, weights
 from skyfed.cli import run_arguments
-from skyfed.drivers.flower.messages import Order, ReplyError, answer, refuse
-from skyfed.drivers.flower.onboard import Vehicle
 from skyfed.drivers.flower.patch_backoff import patch_backoff
 from skyfed.rng import stream
 from skyfed.runs.tables import Table
@@ -40,19 +34,6 @@ def pace(tmp_path_factory: pytest.TempPathFactory) -> float:
     out = tmp_path_factory.mktemp("pace") / "run"
     subprocess.run([sys.executable, "-m", "skyfed", *words, "--out", str(out)], check=True, capture_output=True)
     return time.monotonic() - begin
-
-
-def honest(place: Path) -> Callable[[Order, bytes, Message], Message]:
-    board = Vehicle.load(place, int(place.name.removeprefix("vehicle-")))
-
-    def reply(order: Order, content: bytes, message: Message) -> Message:
-        try:
-            upload, remark = board.train(order, content)
-            return answer(upload, message, remark)
-        except ReplyError as error:
-            return refuse(str(error), message)
-
-    return reply
 
 
 def test_a_vehicle_killed_in_the_middle_of_a_round_comes_back(tmp_path):
@@ -104,6 +85,22 @@ def test_a_superlink_that_is_killed_is_started_again_and_the_run_goes_on(tmp_pat
         assert says(yard.log, "starting it again")
         assert went_on(yard)
         assert {(0, 5), (1, 5)}.isdisjoint(yard.same_as_absent(tmp_path))
+
+
+def test_a_key_that_was_removed_stays_out_when_the_superlink_dies(tmp_path):
+    with Yard(tmp_path / "yard", 3, *ONE) as yard:
+        station = yard.station()
+        for u in range(3):
+            yard.vehicle(u)
+        yard.wait("round 1: 3 in")
+        assert run_arguments(["fleet", "revoke", str(yard.run), "2"]) == 0
+        (link,) = children(station, "skyfed.drivers.flower.link")
+        os.kill(link, signal.SIGKILL)
+        yard.end()
+        assert says(yard.log, "starting it again")
+        missed = yard.same_as_absent(tmp_path)
+        assert (2, 5) in missed
+        assert {(0, 5), (1, 5)}.isdisjoint(missed)
 
 
 def test_a_station_that_is_killed_goes_on_at_the_last_round(tmp_path):

@@ -46,6 +46,6 @@ def own_code(what: str) -> Iterator[None]:
         yield
     except SkyfedError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())
         raise OwnCodeError(f"{what}: {type(error).__name__}: {reason} (skyfed --traceback shows where)") from error

@@ -4,7 +4,7 @@ from skyfed.wire.buckets import bucket_starts
 from skyfed.wire.codec import decode, encode, entries, read_header
 from skyfed.wire.downlink import decode_content, decode_model, digest_of, encode_content, encode_model
 from skyfed.wire.floats import accumulated
-from skyfed.wire.message import MODEL, Message, check_sizes, decode_parts, encode_parts
+from skyfed.wire.message import MODEL, Message, check_sizes, decode_parts, encode_parts, has_raw
 from skyfed.wire.payload import paper_bits
 from skyfed.wire.quantise import QUANTISERS, QuantiseSettings, quantiser
 from skyfed.wire.reader import DecodeError
@@ -32,6 +32,7 @@ __all__ = [
     "encode_model",
     "encode_parts",
     "entries",
+    "has_raw",
     "paper_bits",
     "quantiser",
     "read_header",

@@ -23,7 +23,7 @@ from skyfed.wire.reader import SUM, DecodeError, Reader, seal, unpack_head, unse
 from skyfed.wire.reference_model import Expected, Reference
 
 MAGIC, VERSION = b"SKYF", 2
-SCHEMES = ("raw", *QUANTISERS)
+SCHEMES, RAW = ("raw", *QUANTISERS), 0
 _HEAD = struct.Struct("<4s8BiIIQQQQff4I")
 _CHUNK = 1 << 18  # entries handled at a time
 _MANY = 1000  # levels from which on what their places take is hardly left to chance
@@ -109,7 +109,7 @@ def decode(data: bytes, expected: Expected) -> Update:
     mask_data, body_data, norms_data, buffers_data = (reader.take(length) for length in head.sections)
     mask, threshold, channels = unpack_mask(head.mask_form, mask_data, head.kept, reference)
     body: Raw | Quantised
-    if head.scheme == 0:
+    if head.scheme == RAW:
         body = _read_raw(head, body_data, mask, reference)
     else:
         body = _read_levels(head, body_data, norms_data, mask, reference)
@@ -148,7 +148,7 @@ def _check_header(head: Header, length: int, expected: Expected) -> None:
     ):  # fmt: skip
         if value != wanted:
             raise DecodeError(f"{name} is {value}, expected {wanted}")
-    raw = head.scheme == 0
+    raw = head.scheme == RAW
     exact = raw and head.body_form == DIFFERENCES
     if expected.rate is not None and exact and head.rate != np.float32(expected.rate):
         raise DecodeError(f"learning rate is {head.rate}, expected {expected.rate}")

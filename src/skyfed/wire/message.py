@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from skyfed.types import Singles, Update
-from skyfed.wire.codec import MAGIC, decode, encode, entries
+from skyfed.wire.codec import MAGIC, RAW, decode, encode, entries, read_header
 from skyfed.wire.reader import DecodeError, seal, unpack_head, unseal
 from skyfed.wire.reference_model import Expected, Reference
 
@@ -122,6 +122,19 @@ def decode_parts(data: bytes, sizes: Sizes, expected: Expected) -> dict[str, Upd
     if at != len(message):
         raise DecodeError("bytes that belong to no vector")
     return parts
+
+
+def has_raw(data: bytes, sizes: Sizes) -> bool:
+    """Tell whether an upload of our own has a vector that is not quantised; plain vectors never are."""
+    if len(sizes) == 1 and MODEL in sizes.values():
+        return read_header(data).scheme == RAW
+    at = _HEAD.size + len(sizes) * _ENTRY.size
+    for k, size in enumerate(sizes.values()):
+        _, length = _ENTRY.unpack_from(data, _HEAD.size + k * _ENTRY.size)
+        if size != MODEL or read_header(data[at : at + length]).scheme == RAW:
+            return True
+        at += length
+    return False
 
 
 def _base(reference: Reference, sizes: Sizes, name: str) -> Reference:

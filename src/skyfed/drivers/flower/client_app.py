@@ -12,7 +12,6 @@ from flwr.clientapp import ClientApp
 
 from skyfed.drivers.flower.messages import ReplyError, answer, read_order, refuse
 from skyfed.drivers.flower.onboard import Vehicle
-from skyfed.errors import SkyfedError
 
 app = ClientApp()
 
@@ -27,7 +26,7 @@ def train(message: Message, context: Context) -> Message:
         return answer(upload, message, remark)
     except ReplyError as error:
         return refuse(str(error), message)
-    except SkyfedError as error:
+    except (Exception, SystemExit) as error:  # no job ends a vehicle, whatever it names and whatever that raises
         return refuse(f"{type(error).__name__}: {error}", message)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from skyfed.arrays import pack_arrays, view_arrays
 from skyfed.drivers.flower.messages import NO_BASE, Order, ReplyError
+from skyfed.drivers.flower.policy import Answered, Policy
 from skyfed.files import write_whole
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.jobs import Job, Upload
@@ -13,7 +14,7 @@ from skyfed.runs.folder import RunFolder, run_identity
 from skyfed.runs.start import world_of
 from skyfed.tasks import load_task
 from skyfed.types import Arrays
-from skyfed.wire import DecodeError, decode_content, digest_of
+from skyfed.wire import DecodeError, decode_content, digest_of, has_raw
 from skyfed.world import World
 
 _EXTRA = 64  # what is sent down may have so many times the model's entries
@@ -22,9 +23,14 @@ _EXTRA = 64  # what is sent down may have so many times the model's entries
 class Vehicle:
     """One vehicle, resident: data and model are loaded once and stay."""
 
-    def __init__(self, onboard: Onboard, world: World, vehicle: int, memories: "MemoryFolder | None" = None) -> None:
+    def __init__(self, onboard: Onboard, world: World, vehicle: int, place: Path | None = None) -> None:
+        """Keep memory, and what was answered, in the vehicle's folder; without one, in this process alone."""
         self.vehicle, self._run = vehicle, run_identity(onboard.config)
-        self._onboard, self._world, self._memories = onboard, world, memories
+        self._onboard, self._world = onboard, world
+        self._memories = MemoryFolder(place / "memory", self._run) if place else None
+        self._policy = Policy.read(place) if place else Policy()
+        self._answered = Answered(place / "answered.json" if place else None)
+        self._last: tuple[Order, str, Upload] | None = None
         self._held: list[Arrays] = []  # the last two: who is asked twice in a round needs the one before
 
     @classmethod
@@ -33,8 +39,7 @@ class Vehicle:
         config = RunFolder.config_of(place)
         task = load_task(config.data)
         world = world_of(config, task, load_fleet_plan(place / "plan.npz"))
-        memories = MemoryFolder(place / "memory", run_identity(config))
-        return cls(Onboard(config, task), world, vehicle, memories)
+        return cls(Onboard(config, task), world, vehicle, place)
 
     def train(self, order: Order, content: bytes) -> tuple[Upload, str]:
         """Do what was asked, or raise ReplyError with why not; returns the upload and a remark for the station."""
@@ -42,17 +47,29 @@ class Vehicle:
             raise ReplyError(f"prepared for run {self._run}, asked by run {order.run}")
         if order.vehicle != self.vehicle:
             raise ReplyError(f"this is vehicle {self.vehicle}, not {order.vehicle}")
-        known = self._onboard.algorithms.get(order.algorithm)
-        if known is None or order.round >= self._onboard.config.rounds or order.exchange >= known.exchanges:
-            raise ReplyError(f"asked for {order.algorithm!r}, round {order.round}, which are not in its config")
-        sent, t = self._receive(order.round, content), order.round
-        at = t * known.exchanges + order.exchange
+        exchanges = {label: algorithm.exchanges for label, algorithm in self._onboard.algorithms.items()}
+        self._policy.check_order(order, self._onboard.config, exchanges)
+        sent = self._receive(order.round, content)
+        self._policy.check_model(sent)
+        digest = self._answered.check(order, sent, self._policy.models)
+        if self._last is not None and self._last[:2] == (order, digest):
+            return self._last[2], ""  # the reply was lost on its way
+        upload, remark = self._train(order, sent, exchanges[order.algorithm])
+        sizes = self._onboard.algorithms[order.algorithm].parts()
+        if upload.data and not self._policy.raw and has_raw(upload.data, sizes):
+            raise ReplyError("its policy is to send nothing that is not quantised")
+        self._answered.note(order, digest)
+        self._last = (order, digest, upload)
+        return upload, remark
+
+    def _train(self, order: Order, sent: Arrays, exchanges: int) -> tuple[Upload, str]:
+        t, at = order.round, order.round * exchanges + order.exchange
         memory, remark = self._memories.before(order.algorithm, at) if self._memories else ({}, "")
         words = {"share": order.share, "exchange": order.exchange, **asdict(self._world.where(self.vehicle, t))}
         data = self._world.data(self.vehicle, t)
         reply = self._onboard.do(Job("local", sent, order.algorithm, t, self.vehicle, data, memory, words))
         if self._memories:
-            kept = (self._onboard.config.checkpoint_every + 1) * known.exchanges
+            kept = (self._onboard.config.checkpoint_every + 1) * exchanges
             self._memories.keep(order.algorithm, at, memory if reply.memory is None else reply.memory, kept)
         return upload_of(reply), remark
 

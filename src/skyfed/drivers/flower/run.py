@@ -14,6 +14,7 @@ from skyfed.config import Config
 from skyfed.drivers.execute import Watcher
 from skyfed.drivers.flower.credentials import CREDENTIALS, LISTED, make_credentials, read_identity, read_station
 from skyfed.drivers.flower.driver import Idle
+from skyfed.drivers.flower.policy import Policy
 from skyfed.drivers.flower.server_app import run_rounds
 from skyfed.drivers.flower.station import LostError, end, free_port, open_station, start
 from skyfed.errors import BadInputError, SkyfedError
@@ -138,7 +139,8 @@ def real_station(folder: Path) -> None:
 
 
 def equip(run: Path, place: Path) -> None:
-    """Give a vehicle its config and its flights, and nobody else's."""
+    """Give a vehicle its config, its policy and its flights, and nobody else's."""
+    Policy.write(place, RunFolder(run).read_config())
     shutil.copyfile(run / "config.toml", place / "config.toml")
     own = load_fleet_plan(run / "plan.npz").only(read_identity(place).vehicle)
     write_whole(place / "plan.npz", own.to_bytes())

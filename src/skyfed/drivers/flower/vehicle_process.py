@@ -50,7 +50,7 @@ def _fly(credentials: VehicleCredentials, place: Path, poll: float, say: Callabl
         try:
             _wait(process, port)
             serve_vehicle(f"127.0.0.1:{port}", secret, process, partial(_note, home / "node"))
-        except Exception as error:  # whatever it was, a new SuperNode starts from a known state
+        except (Exception, SystemExit) as error:  # whatever it was, a new SuperNode starts from a known state
             say(f"vehicle {vehicle}: {type(error).__name__}: {error}")
         finally:
             end(process, 3.0)
