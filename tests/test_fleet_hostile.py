@@ -9,8 +9,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
@@ -23,8 +25,10 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 
 from fleet_cases import Rogue, Yard, deliver_reply, environment, honest, says
-from skyfed.drivers.flower.messages import Order
+from skyfed.drivers.flower.messages import Order, answer
+from skyfed.drivers.flower.onboard import Vehicle
 from skyfed.drivers.flower.patch_backoff import patch_backoff
+from skyfed.runs.checkpoint import unpack_model
 
 pytestmark = pytest.mark.fleet
 patch_backoff()
@@ -85,6 +89,35 @@ def test_figures_of_a_hostile_vehicle_cost_it_its_round(tmp_path):
         missed = yard.same_as_absent(tmp_path)
         assert {pair for pair in missed if pair[0] == 1} >= {(1, 0), (1, 1), (1, 2)}
         assert says(yard.log, "vehicle 1 is left out: not a reply to a job")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (-1e6, "vehicle 1 is left out: a running variance is below 0"),
+        (1e6, "the batch-norm buffers of vehicle 1 are left out"),
+    ],
+)
+def test_batch_norm_buffers_of_a_hostile_vehicle_do_not_reach_the_model(tmp_path, value, words):
+    with Yard(tmp_path / "yard", 3, 'algorithms=["2ceoafl"]', "rounds=3", "fleet.tries=1", "fleet.grace=1000") as yard:
+        yard.station()
+        yard.wait("the station listens")
+        yard.vehicle(0)
+        yard.vehicle(2)
+        one = yard.place / "vehicle-1"
+        board = Vehicle.load(one, 1)
+        real = board._onboard._encode
+
+        def bent(algorithm: Any, parts: Any, job: Any) -> Any:
+            spoilt = {name: replace(part, buffers=np.full_like(part.buffers, value)) for name, part in parts.items()}
+            return real(algorithm, spoilt, job)
+
+        board._onboard._encode = bent
+        with Rogue(one, lambda order, content, message: answer(board.train(order, content)[0], message)):
+            yard.end()
+        assert says(yard.log, words)
+        model = unpack_model(yard.run / "2ceoafl" / "model.safetensors")
+        assert np.abs(model[1]).max() < 100
 
 
 @pytest.mark.parametrize(("deliver", "words"), [(withhold, "vehicle 1 is left out"), (garble, "cannot be read")])

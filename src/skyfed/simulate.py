@@ -52,6 +52,7 @@ def federated_round(station: Station, t: int, state: Arrays) -> tuple[Arrays, Re
     diagnosis = Diagnosis(station, t)
     messages = diagnosis.watch(station.exchange(t, algorithm.exchanges - 1, sent, report))
     after = step(algorithm, state, messages, t)
+    station.tell(report)
     refuse_useless(station, report)
     report.train_loss = float(np.mean(losses)) if (losses := report.losses()) else float("nan")
 

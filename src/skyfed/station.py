@@ -1,11 +1,12 @@
 """The station of one row: what it sends to whom, and how it takes in what comes back."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from math import isnan
 from typing import Any
 
 from skyfed.blocks.aggregate import alphas
+from skyfed.blocks.buffers import IGNORED
 from skyfed.errors import own_code
 from skyfed.evaluation import Tested
 from skyfed.jobs import Driver, Job, Missing, Upload
@@ -57,9 +58,11 @@ class Station:
     """Sends and receives for one row; vehicles' memories are here unless their vehicles keep them."""
 
     def __init__(
-        self, label: str, onboard: Onboard, world: World, driver: Driver, memories: dict[int, Arrays] | None = None
-    ) -> None:
-        self.label, self.onboard, self.world, self.driver = label, onboard, world, driver
+        self, label: str, onboard: Onboard, world: World, driver: Driver, memories: dict[int, Arrays] | None = None,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:  # fmt: skip
+        """Tell `say` what somebody should look into."""
+        self.label, self.onboard, self.world, self.driver, self._say = label, onboard, world, driver, say
         self.algorithm, self.memories = onboard.algorithms[label], memories if memories is not None else {}
 
     def sends(self, t: int, state: Arrays) -> dict[int, Arrays]:
@@ -119,6 +122,12 @@ class Station:
         words = {"share": share, "exchange": exchange, **asdict(self.world.where(vehicle, t))}
         data, memory = self.world.data(vehicle, t), self.memories.get(vehicle, {})
         return Job("local", content, self.label, t, vehicle, data, memory, words)
+
+    def tell(self, report: Report) -> None:
+        """Say whose batch-norm buffers did not count."""
+        for u in [u for u, notes in report.notes.items() if notes.get(IGNORED)]:
+            line = f"the batch-norm buffers of vehicle {u} are left out: too far from all others'"
+            self._say(f"{self.label} round {report.round}: {line}")
 
     def downlink_bytes(self, t: int, sent: dict[int, Arrays], had: dict[int, Arrays]) -> int:
         """Return the bytes that bring everybody what it is sent in round t; who had the last gets the difference."""

@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from skyfed.blocks.robust import How, Opinion, against, combine, factors, no_agreement, noted
+from skyfed.blocks.buffers import IGNORED, Buffers, mean_buffers, plausible
+from skyfed.blocks.robust import LONGEST, How, Opinion, against, combine, factors, middle_buffers, no_agreement, noted
 from skyfed.columns import Column
 from skyfed.settings import StrictSettings
 from skyfed.types import Arrays, Bools, Floats, Ints, Singles
-from skyfed.wire import Message
+from skyfed.wire import Message, Reference
 
 AGREEMENT = "agreement"  # in the station's state: who has agreed with whom so far (server.aggregate = "consensus")
 COLUMNS = (
@@ -21,6 +22,14 @@ COLUMNS = (
         'whether it counted with the opposite sign (`server.aggregate = "consensus"`)',
         empty=True,
         default=False,
+    ),
+    Column(
+        IGNORED,
+        "bool",
+        "whether its batch-norm buffers were left out: too far from all others'",
+        empty=True,
+        default=False,
+        since="0.2.0",
     ),
 )
 
@@ -78,14 +87,16 @@ def aggregate(messages: Iterable[Message], settings: ServerSettings, vehicles: i
     mean: _Sum | None = None
     opinions: list[Opinion] = []
     own: list[Message] = []
+    buffers: list[Buffers] = []
     for message in messages:
         update, wide = message.update, message.values().astype(np.float64)
-        mean = mean or _Sum(message.reference.size, len(message.reference.buffers))
+        mean = mean or _Sum(message.reference)
         if settings.clip is not None:
             wide *= min(1.0, settings.clip / max(float(np.sqrt(np.add.reduce(wide * wide))), 1e-300))
         message.notes["turned"] = False
         if settings.aggregate == "mean" or message.weight <= 0:
-            mean.add(wide, None if update.mask is None else update.places, update.buffers, message.weight)
+            mean.add(wide, None if update.mask is None else update.places, message.weight)
+            buffers.append(Buffers(update.buffers, message.weight, message.notes))
             continue
         single = wide.astype(np.float32)
         opinions.append(Opinion(message.vehicle, single, update.mask, update.buffers, message.weight))
@@ -93,7 +104,7 @@ def aggregate(messages: Iterable[Message], settings: ServerSettings, vehicles: i
     if mean is None or mean.total + sum(each.weight for each in opinions) <= 0:
         return None
     if settings.aggregate == "mean":
-        return mean.result({})
+        return mean.result(mean_buffers(buffers, mean.reference), {})
     return _robust(settings, opinions, own, mean, vehicles, state)
 
 
@@ -106,37 +117,42 @@ def _robust(
     state: Arrays,
 ) -> Aggregate:
     memory: Arrays = {}
-    if settings.aggregate in ("trimmed", "median"):
-        gradient, buffers = combine(settings.aggregate, opinions, len(mean.values), settings.trim)
-        return Aggregate(gradient, 1.0, buffers.astype(np.float32), memory)
     turned: list[int] = []
     if settings.aggregate == "consensus":
         memory = {AGREEMENT: noted(state.get(AGREEMENT, no_agreement(vehicles)), opinions, len(mean.values))}
         turned = against(memory[AGREEMENT])
         for message in messages:
             message.notes["turned"] = message.vehicle in turned
+    buffers = [
+        Buffers(each.buffers, 0.0 if each.vehicle in turned else each.weight, message.notes)
+        for each, message in zip(opinions, messages, strict=True)
+    ]
+    if settings.aggregate in ("trimmed", "median"):
+        gradient = combine(settings.aggregate, opinions, len(mean.values), settings.trim)
+        known, _ = plausible(buffers, mean.reference)
+        middle = middle_buffers(settings.aggregate, known, settings.trim) if known else mean.reference.buffers
+        return Aggregate(gradient, 1.0, middle, memory)
     for each, factor in zip(opinions, factors(settings.aggregate, opinions, turned), strict=True):
-        mean.add(factor * each.values.astype(np.float64), each.places, each.buffers, each.weight)
-    return mean.result(memory)
+        mean.add(factor * each.values.astype(np.float64), each.places, each.weight)
+    return mean.result(mean_buffers(buffers, mean.reference, LONGEST[settings.aggregate]), memory)
 
 
 class _Sum:
     """Adds uploads up in float64, in the order they come."""
 
-    def __init__(self, size: int, buffers: int) -> None:
-        self.values, self.buffers, self.total = np.zeros(size), np.zeros(buffers), 0.0
+    def __init__(self, reference: Reference) -> None:
+        self.reference, self.values, self.total = reference, np.zeros(reference.size), 0.0
 
-    def add(self, values: Floats, kept: Bools | Ints | None, buffers: Singles, weight: float) -> None:
+    def add(self, values: Floats, kept: Bools | Ints | None, weight: float) -> None:
         wide = weight * values
         if kept is None:
             self.values += wide
         else:
             self.values[kept] += wide
-        self.buffers += weight * buffers.astype(np.float64)
         self.total += weight
 
-    def result(self, memory: Arrays) -> Aggregate:
-        return Aggregate(self.values, self.total, (self.buffers / self.total).astype(np.float32), memory)
+    def result(self, buffers: Singles, memory: Arrays) -> Aggregate:
+        return Aggregate(self.values, self.total, buffers, memory)
 
 
 def moved(weights: Singles, down: Floats) -> Singles:

@@ -14,11 +14,12 @@ from typing import Literal
 
 import numpy as np
 
+from skyfed.blocks.buffers import Buffers
 from skyfed.types import Bools, Floats, Singles
 
 How = Literal["mean", "clip", "trimmed", "median", "consensus"]
 _BLOCK = 1 << 16  # entries handled at a time
-_WILD = 4.0  # lengths, in median ones, from which on an upload is cut to the median where all others stay as they are
+LONGEST = {"clip": 1.0, "consensus": 4.0}  # lengths, in median ones, beyond which an upload is cut to the median
 _MEMORY = 0.97  # what a round leaves of the agreement before it
 _CLEAR = 3.0  # eigenvalue, in roots of the number of vehicles, above which signs are believed; chance gives about 2
 _AGAINST = -0.5  # part in the eigenvector, in units of an equal part, below which a vehicle pulls against the others
@@ -51,23 +52,31 @@ def factors(how: How, opinions: list[Opinion], opposed: list[int]) -> list[float
     """Return what each upload is multiplied by before the mean; those of `opposed` vehicles change their sign."""
     norms = [each.norm() for each in opinions]
     limit = float(np.median(norms))
-    longest = limit if how == "clip" else _WILD * limit
+    longest = LONGEST[how] * limit
     cut = [1.0 if norm <= longest else limit / norm for norm in norms]
     return [-each if opinion.vehicle in opposed else each for opinion, each in zip(opinions, cut, strict=True)]
 
 
-def combine(how: How, opinions: list[Opinion], size: int, trim: float) -> tuple[Floats, Floats]:
-    """Return the gradient and the buffers entry by entry: the mean without the ends (trimmed), or the median."""
+def combine(how: How, opinions: list[Opinion], size: int, trim: float) -> Floats:
+    """Return the gradient entry by entry: the mean without the ends (trimmed), or the median."""
     cut = int(trim * len(opinions)) if how == "trimmed" else None
+    weights = np.array([each.weight for each in opinions])
     down = np.empty(size)
     rows = [each.spread(size) for each in opinions]
     for start in range(0, size, _BLOCK):
         part = slice(start, min(start + _BLOCK, size))
         values = np.stack([row[part] for row in rows]).astype(np.float64)
         kept = np.stack([_kept(each, part) for each in opinions])
-        down[part] = _middle(values, kept, _weights(opinions), cut)
-    buffers = np.stack([each.buffers for each in opinions]).astype(np.float64)
-    return down, _middle(buffers, np.ones(buffers.shape, bool), _weights(opinions), cut)
+        down[part] = _middle(values, kept, weights, cut)
+    return down
+
+
+def middle_buffers(how: How, uploads: list[Buffers], trim: float) -> Singles:
+    """Return buffers entry by entry in the same way."""
+    rows = np.stack([each.values for each in uploads]).astype(np.float64)
+    cut = int(trim * len(uploads)) if how == "trimmed" else None
+    weights = np.array([each.weight for each in uploads])
+    return _middle(rows, np.ones(rows.shape, bool), weights, cut).astype(np.float32)
 
 
 def no_agreement(vehicles: int) -> Floats:
@@ -132,7 +141,3 @@ def _kept(opinion: Opinion, part: slice) -> Bools:
     if opinion.places is None:
         return np.ones(part.stop - part.start, bool)
     return opinion.places[part]
-
-
-def _weights(opinions: list[Opinion]) -> Floats:
-    return np.array([each.weight for each in opinions])

@@ -61,7 +61,7 @@ def execute(
             for line in standing.complaints:
                 watcher.say(f"{line}; going back to what is intact")
             watcher.begin(label, standing.first, recorder.rows())
-            station = Station(label, onboard, world, driver, standing.memories)
+            station = Station(label, onboard, world, driver, standing.memories, watcher.say)
             try:
                 state = run(station, recorder, standing.state, standing.first)
             except DivergedError as error:

@@ -128,7 +128,7 @@ def reference_of(layout: Layout, model: Model, only_kernels: bool) -> Reference:
     """Return what vehicle and station both know in a round: the model, its layout, what may be pruned."""
     scope = layout.live_kernels if only_kernels else None
     weights, buffers = (part.astype(np.float32, copy=False) for part in (model.weights, model.buffers))
-    return Reference(weights, buffers, layout.live_starts, scope, layout.channels)
+    return Reference(weights, buffers, layout.live_starts, scope, layout.channels, layout.variances)
 
 
 def _keep_memory() -> None:

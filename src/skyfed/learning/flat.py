@@ -33,6 +33,7 @@ class Layout:
     buffers        number of float buffer entries (running means and variances)
     live           runs of entries that can have a gradient; None where all p can
     channels       channels that the live entries belong to, where whole channels are pruned
+    variances      (b,) of each buffer the place of its running variance, its own for a variance; -1: none
     """
 
     names: tuple[str, ...]
@@ -43,6 +44,7 @@ class Layout:
     buffers: int
     live: tuple[slice, ...] | None = None
     channels: Channels | None = None
+    variances: Ints | None = None
 
     @property
     def size(self) -> int:
@@ -167,6 +169,7 @@ class FlatModel:
             tuple(id(parameter) in matrices for parameter in parameters),
             sum(buffer.numel() for buffer in buffers),
             _merged(_live_parts(parameters, starts, dead)) if dead else None,
+            variances=_variances(module),
         )
         pieces = zip(parameters, pairwise(starts.tolist()), strict=True)
         # the runs of the gradient that backward passes add to: all but the kernels of `TapConv2d`
@@ -325,6 +328,19 @@ def _live_parts(parameters: Sequence[Tensor], starts: Ints, dead: dict[int, Bool
         size = parameter.numel() // len(taps)
         for tap in np.flatnonzero(~taps).tolist():
             yield start + tap * size, start + (tap + 1) * size
+
+
+def _variances(module: nn.Module) -> Ints:
+    """Return for each float buffer entry the place of the running variance that goes with it; -1 for none."""
+    sizes = {name: buffer.numel() for name, buffer in module.named_buffers() if buffer.is_floating_point()}
+    starts = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist(), strict=False))
+    places = [np.empty(0, np.int64)]
+    for name, size in sizes.items():
+        path, _, kind = name.rpartition("running_")
+        variance = f"{path}running_var"
+        paired = kind in ("mean", "var") and sizes.get(variance) == size
+        places.append(starts[variance] + np.arange(size) if paired else np.full(size, -1))
+    return np.concatenate(places)
 
 
 def _merged(parts: Iterable[tuple[int, int]]) -> tuple[slice, ...]:

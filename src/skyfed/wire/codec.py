@@ -116,6 +116,8 @@ def decode(data: bytes, expected: Expected) -> Update:
     buffers = unpack_floats(head.buffers_form, buffers_data, reference.buffers)
     if not np.isfinite(buffers).all():
         raise DecodeError("a buffer is not finite")
+    if (buffers[reference.variance_of == np.arange(len(buffers))] < 0).any():
+        raise DecodeError("a running variance is below 0")
     forms = (head.mask_form, head.body_form, head.norms_form, head.buffers_form)
     coder = list(CODERS)[head.coder]
     update = Update(

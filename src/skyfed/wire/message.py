@@ -140,7 +140,7 @@ def has_raw(data: bytes, sizes: Sizes) -> bool:
 def _base(reference: Reference, sizes: Sizes, name: str) -> Reference:
     """Return what a part starts from: the first vector over the model brings its buffers along, others do not."""
     first = next((key for key, size in sizes.items() if size == MODEL), name)
-    return reference if name == first else replace(reference, buffers=reference.buffers[:0])
+    return reference if name == first else replace(reference, buffers=reference.buffers[:0], variances=None)
 
 
 def _pack(name: str, part: Update | Singles, size: int, reference: Reference) -> bytes:

@@ -36,6 +36,7 @@ class Reference:
     weights  (size,) w^t                         buffers   (b,) its running means and variances
     starts   (k+1,) of its parameter tensors     scope     (size,) entries that may be pruned; None: all
     channels which entries a channel takes along, where whole channels are pruned
+    variances (b,) of each buffer the place of the running variance that goes with it, its own for a variance; -1: none
     """
 
     weights: Singles
@@ -43,6 +44,12 @@ class Reference:
     starts: Ints
     scope: Bools | None = None
     channels: Channels | None = None
+    variances: Ints | None = None
+
+    @property
+    def variance_of(self) -> Ints:
+        """Of each buffer the place of its running variance; -1 where it has none."""
+        return np.full(len(self.buffers), -1) if self.variances is None else self.variances
 
     @property
     def size(self) -> int:
