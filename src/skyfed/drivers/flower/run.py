@@ -4,23 +4,31 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from subprocess import Popen
 
+from flwr.serverapp import Grid
+
 from skyfed.config import Config
-from skyfed.drivers.execute import Watcher
-from skyfed.drivers.flower.credentials import CREDENTIALS, LISTED, make_credentials, read_identity, read_station
-from skyfed.drivers.flower.driver import Idle
-from skyfed.drivers.flower.server_app import run_rounds
-from skyfed.drivers.flower.station import LostError, end, free_port, open_station, start
+from skyfed.drivers.execute import Watcher, execute
+from skyfed.drivers.flower.credentials import (
+    CREDENTIALS,
+    LISTED,
+    StationCredentials,
+    make_credentials,
+    read_identity,
+    read_station,
+)
+from skyfed.drivers.flower.driver import FlowerDriver, Idle, Node, RollCall
+from skyfed.drivers.flower.station import LostError, Station, end, free_port, open_station, start
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.files import write_whole
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row
+from skyfed.tasks import load_task
 from skyfed.workers import child_environment
 
 LOG = "station.log"
@@ -79,13 +87,17 @@ def run_station(folder: RunFolder, watcher: Watcher, idle: Idle) -> list[str]:
         credentials = read_station(folder.path / CREDENTIALS)  # anew: keys may have been removed since the last start
         try:
             with open_station(credentials, config.fleet.largest, log) as station:
-                register = partial(station.register, say=journal.say)
-                register(credentials.vehicles)
+                station.register(credentials.vehicles, journal.say)
                 journal.say(f"the station listens at {credentials.address} for {len(credentials.vehicles)} vehicles")
-                serve = partial(
-                    run_rounds, folder=folder, watcher=journal, register=register, registered=credentials.vehicles,
-                    idle=idle,
-                )  # fmt: skip
+
+                def serve(grid: Grid, station: Station = station, start: StationCredentials = credentials) -> list[str]:
+                    roll_call = _roll_call(grid, station, start, journal.say)
+                    task, plan = load_task(config.data), load_fleet_plan(folder.path / "plan.npz")
+                    return execute(
+                        folder, config, task, plan, 1, journal,
+                        lambda onboard: nullcontext(FlowerDriver(onboard, grid, roll_call, journal.say, idle)),
+                    )  # fmt: skip
+
                 return station.run(serve, folder.path.resolve())
         except LostError as error:
             lost = 1 if journal.rounds > before else lost + 1
@@ -94,6 +106,22 @@ def run_station(folder: RunFolder, watcher: Watcher, idle: Idle) -> list[str]:
                 raise
             journal.say(f"{error}; starting it again")
             time.sleep(_PAUSE)
+
+
+def _roll_call(grid: Grid, station: Station, start: StationCredentials, say: Callable[[str], None]) -> RollCall:
+    """Return what tells who is in touch; keys that are added or removed meanwhile are told to the SuperLink."""
+    listed = start.vehicles
+
+    def look() -> dict[int, Node | None]:
+        nonlocal listed
+        before, listed = listed, read_station(start.place).vehicles
+        if listed != before:
+            say(f"the list of keys has changed: {len(listed)} vehicles")
+            station.register(listed, say)
+        nodes = {node.public_key: Node(node.node_id, node.last_activated_at) for node in grid.get_nodes()}
+        return {u: nodes.get(key.encode()) for u, key in listed.items()}
+
+    return look
 
 
 @contextmanager

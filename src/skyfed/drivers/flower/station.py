@@ -29,6 +29,7 @@ from skyfed.drivers.flower.tasks import beating, open_runtime, patient, take
 from skyfed.errors import BadInputError, SkyfedError
 
 _START = 60.0  # seconds for a SuperLink to come up
+# what Flower asks a run to bring; the station and the vehicles load their own code
 _APP = """[project]
 name = "skyfed"
 version = "{version}"
@@ -38,7 +39,7 @@ dependencies = []
 [tool.flwr.app]
 publisher = "skyfed"
 [tool.flwr.app.components]
-serverapp = "skyfed.drivers.flower.server_app:app"
+serverapp = "skyfed.drivers.flower.client_app:app"
 clientapp = "skyfed.drivers.flower.client_app:app"
 [tool.flwr.app.config]
 folder = ""
