@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +21,10 @@ if TYPE_CHECKING:
 Vehicles = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="How many vehicles; the config's number if not given.")
 ]
+
+
+StationFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")]
+Whose = Annotated[int, typer.Argument(metavar="VEHICLE", help="Whose key.")]
 
 
 @fleet.command("try")
@@ -72,7 +75,7 @@ def fleet_keys(
     skyfed fleet keys quick --vehicles 3 --address 192.0.2.1:9092 --out fleet
     """
     from skyfed.drivers.flower.credentials import CREDENTIALS, make_credentials, split_address
-    from skyfed.drivers.flower.run import equip
+    from skyfed.drivers.flower.fleet_keys import equip
     from skyfed.runs.folder import RunFolder
 
     if not address or out is None:
@@ -93,30 +96,64 @@ def fleet_keys(
     print("on each vehicle's machine, with its own folder: skyfed fleet vehicle DIR")
 
 
-@fleet.command("revoke")
-def fleet_revoke(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")],
-    vehicle: Annotated[int, typer.Argument(metavar="VEHICLE", help="Whose key.")],
+@fleet.command("key")
+def fleet_key(
+    folder: StationFolder,
+    vehicle: Whose,
+    out: Annotated[Path | None, typer.Option(help="The vehicle's new folder; needed.")] = None,
 ) -> None:
+    """Give a vehicle a new key.
+
+    The folder is carried to its machine. A key that it had is refused within a second.
+
+    \b
+    skyfed fleet key fleet/station 1 --out fleet/vehicle-1-new
+    """
+    from skyfed.drivers.flower.fleet_keys import new_key
+
+    if out is None:
+        raise BadInputError("fleet key: --out DIR is needed")
+    replaced = new_key(folder, vehicle, out)
+    print(f"written to {out}: a key of vehicle {vehicle}{', which replaces its last one' if replaced else ''}")
+
+
+@fleet.command("revoke")
+def fleet_revoke(folder: StationFolder, vehicle: Whose) -> None:
     """Take a vehicle's key off the station's list.
 
     A station that runs notices within a second and refuses the vehicle from then on.
     """
-    from skyfed.drivers.flower.credentials import CREDENTIALS, read_station, write_vehicles
+    from skyfed.drivers.flower.fleet_keys import revoke
 
-    credentials = read_station(folder / CREDENTIALS)
-    if vehicle not in credentials.vehicles:
-        known = ", ".join(map(str, credentials.vehicles))
-        raise BadInputError(f"vehicle {vehicle}: no key of it here; known: {known}")
-    others = {u: key for u, key in credentials.vehicles.items() if u != vehicle}
-    write_vehicles(replace(credentials, vehicles=others))
-    print(f"vehicle {vehicle} is no longer known to {folder}")
+    revoke(folder, vehicle)
+    print(f"vehicle {vehicle} is no longer known to {folder}; fleet restore undoes that")
+
+
+@fleet.command("restore")
+def fleet_restore(folder: StationFolder, vehicle: Whose) -> None:
+    """Let a vehicle in again: undo fleet revoke, or end a quarantine."""
+    from skyfed.drivers.flower.fleet_keys import restore
+
+    restore(folder, vehicle)
+    print(f"vehicle {vehicle} is known to {folder} again")
+
+
+@fleet.command("renew")
+def fleet_renew(folder: StationFolder) -> None:
+    """Make the certificate of the fleet's authority last another year.
+
+    The station renews its own certificate by itself. Vehicles need the new ca.pem before the old one ends.
+    """
+    from skyfed.drivers.flower.credentials import CREDENTIALS, read_station, renew_authority
+
+    ends = renew_authority(read_station(folder / CREDENTIALS))
+    print(
+        f"written to {folder / CREDENTIALS / 'ca.pem'}: valid until {ends:%Y-%m-%d}; copy it into every vehicle's folder"
+    )
 
 
 @fleet.command("station")
-def fleet_station(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")], plain: Plain = False
-) -> None:
+def fleet_station(folder: StationFolder, plain: Plain = False) -> None:
     """Run the station.
 
     It waits for vehicles, runs every round, and goes on where an earlier start stood.

@@ -4,7 +4,7 @@ import json
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,14 +16,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from skyfed.errors import BadInputError
-from skyfed.files import storage_errors, write_whole
+from skyfed.errors import BadInputError, one_line
+from skyfed.files import read_json_table, storage_errors, write_whole
 
 CREDENTIALS = "fleet"  # the folder of a station's credentials, inside its run's folder
 LISTED = "vehicles.json"  # address and public keys, among a station's credentials
 _AUTHORITY = "skyfed fleet"
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"  # between the dots of a name
-_VALID = timedelta(days=3650)
+QUARANTINE = "quarantine.json"  # keys that two vehicles used at once, written by the guard
+_VALID = {"authority": timedelta(days=365), "station": timedelta(days=21)}
+_RENEW = timedelta(days=7)  # a station's certificate is made anew when less is left of it
 _SLACK = timedelta(days=1)  # for machines whose clocks are behind
 
 
@@ -35,6 +37,19 @@ class StationCredentials:
     address: str
     vehicles: dict[int, str]  # public keys, PEM
     rehearsal: bool = False
+    removed: dict[int, str] = field(default_factory=dict)  # the last key of each that was taken off the list
+
+    @property
+    def quarantined(self) -> dict[int, str]:
+        """Vehicles whose key was used by two at once, and how that showed."""
+        known = read_json_table(self.place / QUARANTINE) or {}
+        return {u: one_line(str(known[key])) for u, key in self.vehicles.items() if key in known}
+
+    @property
+    def admitted(self) -> dict[int, str]:
+        """The keys that are let in."""
+        kept_out = self.quarantined
+        return {u: key for u, key in self.vehicles.items() if u not in kept_out}
 
     @property
     def authority(self) -> bytes:
@@ -67,38 +82,104 @@ def _is_host(host: str) -> bool:
 
 
 def make_credentials(station: Path, vehicles: list[Path], address: str, rehearsal: bool = False) -> None:
-    """Write certificates and keys for a station and its vehicles; the authority's own key is not kept."""
-    host, _ = split_address(address)
-    authority_key, station_key = _new_key(), _new_key()
+    """Write certificates and keys for a station and its vehicles."""
+    split_address(address)
+    authority, own = _new_key(), _new_key()
+    with storage_errors(station):
+        station.mkdir(parents=True, exist_ok=True)
+    write_secret(station / "ca.key", _private(authority, serialization.PrivateFormat.PKCS8))
+    write_secret(station / "key.pem", _private(own, serialization.PrivateFormat.PKCS8))
+    write_secret(station / "runtime.secret", os.urandom(32))
+    credentials = StationCredentials(station, address, {}, rehearsal)
+    renew_authority(credentials)
+    public = {u: give_key(credentials, u, place) for u, place in enumerate(vehicles)}
+    write_vehicles(replace(credentials, vehicles=public))
+
+
+def give_key(credentials: StationCredentials, vehicle: int, place: Path) -> str:
+    """Write a new key, and where the station is, into a vehicle's folder; returns the public key."""
+    with storage_errors(place):
+        place.mkdir(parents=True, exist_ok=True)
+    key = _new_key()
+    write_whole(place / "ca.pem", credentials.authority)
+    write_secret(place / "vehicle.key", _private(key, serialization.PrivateFormat.OpenSSH))
+    about = {"vehicle": vehicle, "station": credentials.address}
+    write_whole(place / "vehicle.json", json.dumps(about).encode())
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(serialization.Encoding.PEM, form).decode()
+
+
+def renew_authority(credentials: StationCredentials) -> datetime:
+    """Write a new certificate of the fleet's authority, and with it one of the station; returns when it ends.
+
+    The authority's key stays the same, so vehicles with the earlier certificate go on until that one ends.
+    """
+    authority = _load_key(credentials.place / "ca.key")
     usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
-    ca = _certificate(_AUTHORITY, authority_key, authority_key, (x509.BasicConstraints(True, 0), True), (usage, True))
+    extensions = (x509.BasicConstraints(True, 0), True), (usage, True)
+    write_whole(
+        credentials.place / "ca.pem",
+        _certificate(_AUTHORITY, authority, authority, _VALID["authority"], *extensions),
+    )
+    _certify(credentials)
+    return _ends(credentials.place / "ca.pem")
+
+
+def renew_station(credentials: StationCredentials) -> str:
+    """Make the station's certificate anew when it ends soon; returns a line where somebody should know.
+
+    Folders made by skyfed 0.1 lack the authority's key and keep their certificate.
+    """
+    if not (credentials.place / "ca.key").exists():
+        return ""
+    left = _ends(credentials.place / "ca.pem") - datetime.now(UTC)
+    if _ends(credentials.place / "cert.pem") - datetime.now(UTC) < min(_RENEW, left):
+        _certify(credentials)
+        return "the station's certificate was renewed"
+    if left < 4 * _RENEW:
+        return (
+            f"the fleet's authority ends in {left.days} days: run skyfed fleet renew, and carry ca.pem to the vehicles"
+        )
+    return ""
+
+
+def _certify(credentials: StationCredentials) -> None:
+    """Write a certificate of the station, which ends with that of its authority at the latest."""
+    authority, own = (_load_key(credentials.place / name) for name in ("ca.key", "key.pem"))
+    host, _ = split_address(credentials.address)
+    valid = min(_VALID["station"], _ends(credentials.place / "ca.pem") - datetime.now(UTC))
     certificate = _certificate(
-        "skyfed station", station_key, authority_key,
+        "skyfed station", own, authority, valid,
         (x509.BasicConstraints(False, None), True),
         (x509.SubjectAlternativeName(_names_of(host)), False),
-        (x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), False),
     )  # fmt: skip
-    for place in (station, *vehicles):
-        with storage_errors(place):
-            place.mkdir(parents=True, exist_ok=True)
-        write_whole(place / "ca.pem", ca)
-    write_whole(station / "cert.pem", certificate)
-    write_secret(station / "key.pem", _private(station_key, serialization.PrivateFormat.PKCS8))
-    write_secret(station / "runtime.secret", os.urandom(32))
-    public = {}
-    for u, place in enumerate(vehicles):
-        key = _new_key()
-        write_secret(place / "vehicle.key", _private(key, serialization.PrivateFormat.OpenSSH))
-        write_whole(place / "vehicle.json", json.dumps({"vehicle": u, "station": address}).encode())
-        form = serialization.PublicFormat.SubjectPublicKeyInfo
-        public[u] = key.public_key().public_bytes(serialization.Encoding.PEM, form).decode()
-    write_vehicles(StationCredentials(station, address, public, rehearsal))
+    write_whole(credentials.place / "cert.pem", certificate)
+
+
+def _ends(path: Path) -> datetime:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+    except ValueError:
+        raise BadInputError(f"{path}: damaged") from None
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise BadInputError(f"{path}: damaged") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadInputError(f"{path}: a key of another kind")
+    return key
 
 
 def write_vehicles(credentials: StationCredentials) -> None:
     """Write the list of keys that a station knows."""
-    public = {str(u): credentials.vehicles[u] for u in sorted(credentials.vehicles)}
-    tree = {"address": credentials.address, "rehearsal": credentials.rehearsal, "vehicles": public}
+    keys, removed = (
+        {str(u): key for u, key in sorted(own.items())} for own in (credentials.vehicles, credentials.removed)
+    )
+    tree = {"address": credentials.address, "rehearsal": credentials.rehearsal, "vehicles": keys, "removed": removed}
     write_whole(credentials.place / LISTED, json.dumps(tree, indent=2).encode())
 
 
@@ -117,7 +198,8 @@ def read_station(place: Path) -> StationCredentials:
     _require(place, "station", "ca.pem", "cert.pem", "key.pem", "runtime.secret")
     try:
         address, rehearsal = str(tree["address"]), bool(tree.get("rehearsal", False))
-        credentials = StationCredentials(place, address, read_keys(tree), rehearsal)
+        removed = read_keys({"vehicles": tree.get("removed", {})})
+        credentials = StationCredentials(place, address, read_keys(tree), rehearsal, removed)
     except (KeyError, ValueError, AttributeError, TypeError):
         raise BadInputError(f"{file}: damaged") from None
     split_address(address, f"{file}: address")
@@ -184,13 +266,14 @@ def _certificate(
     subject: str,
     key: ec.EllipticCurvePrivateKey,
     authority_key: ec.EllipticCurvePrivateKey,
+    valid: timedelta,
     *extensions: tuple[x509.ExtensionType, bool],
 ) -> bytes:
     """Return a certificate of the fleet's authority as PEM; extensions come with whether they are critical."""
     issuer, owner = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in (_AUTHORITY, subject))
     now, public = datetime.now(UTC), key.public_key()
     builder = x509.CertificateBuilder(issuer, owner, public, x509.random_serial_number())
-    builder = builder.not_valid_before(now - _SLACK).not_valid_after(now + _VALID)
+    builder = builder.not_valid_before(now - _SLACK).not_valid_after(now + valid)
     for extension, critical in ((x509.SubjectKeyIdentifier.from_public_key(public), False), *extensions):
         builder = builder.add_extension(extension, critical)
     return builder.sign(authority_key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)

@@ -1,32 +1,39 @@
 """A run across machines from its first round to its last, through SuperLinks that die; and all of it on one machine."""
 
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from subprocess import Popen
 
+from flwr.serverapp import Grid
+
 from skyfed.config import Config
-from skyfed.drivers.execute import Watcher
-from skyfed.drivers.flower.credentials import CREDENTIALS, LISTED, make_credentials, read_identity, read_station
-from skyfed.drivers.flower.driver import Idle
-from skyfed.drivers.flower.policy import Policy
-from skyfed.drivers.flower.server_app import run_rounds
-from skyfed.drivers.flower.station import LostError, end, free_port, open_station, start
+from skyfed.drivers.execute import Watcher, execute
+from skyfed.drivers.flower.credentials import (
+    CREDENTIALS,
+    LISTED,
+    StationCredentials,
+    make_credentials,
+    read_station,
+    renew_station,
+)
+from skyfed.drivers.flower.driver import FlowerDriver, Idle, Node, RollCall
+from skyfed.drivers.flower.fleet_keys import equip
+from skyfed.drivers.flower.station import LostError, Station, end, free_port, open_station, start
 from skyfed.errors import BadInputError, SkyfedError
-from skyfed.files import write_whole
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row
+from skyfed.tasks import load_task
 from skyfed.workers import child_environment
 
 LOG = "station.log"
 _TRIES = 5  # SuperLinks in a row that may be lost without a round in between
 _PAUSE = 1.0
+_HOUR = 3600.0
 
 
 class Journal:
@@ -78,15 +85,21 @@ def run_station(folder: RunFolder, watcher: Watcher, idle: Idle) -> list[str]:
     journal, lost, before = Journal(log, watcher), 0, 0
     while True:
         credentials = read_station(folder.path / CREDENTIALS)  # anew: keys may have been removed since the last start
+        if line := renew_station(credentials):
+            journal.say(line)
         try:
             with open_station(credentials, config.fleet.largest, log) as station:
-                register = partial(station.register, say=journal.say)
-                register(credentials.vehicles)
-                journal.say(f"the station listens at {credentials.address} for {len(credentials.vehicles)} vehicles")
-                serve = partial(
-                    run_rounds, folder=folder, watcher=journal, register=register, registered=credentials.vehicles,
-                    idle=idle,
-                )  # fmt: skip
+                station.register(credentials.admitted)
+                journal.say(f"the station listens at {credentials.address} for {len(credentials.admitted)} vehicles")
+
+                def serve(grid: Grid, station: Station = station, start: StationCredentials = credentials) -> list[str]:
+                    roll_call = _roll_call(grid, station, start, journal.say)
+                    task, plan = load_task(config.data), load_fleet_plan(folder.path / "plan.npz")
+                    return execute(
+                        folder, config, task, plan, 1, journal,
+                        lambda onboard: nullcontext(FlowerDriver(onboard, grid, roll_call, journal.say, idle)),
+                    )  # fmt: skip
+
                 return station.run(serve, folder.path.resolve())
         except LostError as error:
             lost = 1 if journal.rounds > before else lost + 1
@@ -95,6 +108,32 @@ def run_station(folder: RunFolder, watcher: Watcher, idle: Idle) -> list[str]:
                 raise
             journal.say(f"{error}; starting it again")
             time.sleep(_PAUSE)
+
+
+def _roll_call(grid: Grid, station: Station, start: StationCredentials, say: Callable[[str], None]) -> RollCall:
+    """Return what tells who is in touch, and meanwhile looks after keys and certificates."""
+    listed, kept_out, renewed = start.admitted, start.quarantined, time.monotonic()
+
+    def look() -> dict[int, Node | None]:
+        nonlocal listed, kept_out, renewed
+        now = read_station(start.place)
+        for u, reason in now.quarantined.items():
+            if u not in kept_out:
+                say(
+                    f"vehicle {u} is quarantined: {reason}; fleet restore lets it in again, fleet key gives it a new key"
+                )
+        before, listed, kept_out = listed, now.admitted, now.quarantined
+        if listed != before:
+            say(f"the list of keys has changed: {len(listed)} vehicles")
+            station.register(listed)
+        if time.monotonic() - renewed > _HOUR:
+            renewed = time.monotonic()
+            if line := renew_station(now):
+                say(line)
+        nodes = {node.public_key: Node(node.node_id, node.last_activated_at) for node in grid.get_nodes()}
+        return {u: nodes.get(key.encode()) for u, key in listed.items()}
+
+    return look
 
 
 @contextmanager
@@ -136,11 +175,3 @@ def real_station(folder: Path) -> None:
         raise BadInputError(
             f"{folder}: made by skyfed fleet try, which goes on with it; allowed: what fleet keys makes"
         )
-
-
-def equip(run: Path, place: Path) -> None:
-    """Give a vehicle its config, its policy and its flights, and nobody else's."""
-    Policy.write(place, RunFolder(run).read_config())
-    shutil.copyfile(run / "config.toml", place / "config.toml")
-    own = load_fleet_plan(run / "plan.npz").only(read_identity(place).vehicle)
-    write_whole(place / "plan.npz", own.to_bytes())

@@ -29,6 +29,7 @@ from skyfed.drivers.flower.tasks import beating, open_runtime, patient, take
 from skyfed.errors import BadInputError, SkyfedError
 
 _START = 60.0  # seconds for a SuperLink to come up
+# what Flower asks a run to bring; the station and the vehicles load their own code
 _APP = """[project]
 name = "skyfed"
 version = "{version}"
@@ -38,7 +39,7 @@ dependencies = []
 [tool.flwr.app]
 publisher = "skyfed"
 [tool.flwr.app.components]
-serverapp = "skyfed.drivers.flower.server_app:app"
+serverapp = "skyfed.drivers.flower.client_app:app"
 clientapp = "skyfed.drivers.flower.client_app:app"
 [tool.flwr.app.config]
 folder = ""
@@ -57,24 +58,19 @@ class Station:
         self._largest = largest
         self._secret = (credentials.place / "runtime.secret").read_bytes()
 
-    def register(self, vehicles: dict[int, str], say: Callable[[str], None] = lambda line: None) -> None:
-        """Make the SuperLink know these keys and no others, then let vehicles in.
+    def register(self, vehicles: dict[int, str]) -> None:
+        """Make the SuperLink know these keys, then let vehicles in.
 
-        say: is told of keys that were removed before; Flower takes none of them again.
+        Keys that are no longer listed stay known to the SuperLink, which would take none of them again later; the guard
+        refuses them.
         """
-        wanted = {key.encode(): u for u, key in vehicles.items()}
         with self._control() as control:
             nodes = control.ListNodes(control_pb2.ListNodesRequest()).nodes_info
-            removed = {bytes(node.public_key) for node in nodes if node.status == NodeStatus.UNREGISTERED}
-            known = {bytes(node.public_key): node.node_id for node in nodes if node.status != NodeStatus.UNREGISTERED}
-            for key, u in wanted.items():
-                if key in removed:
-                    say(f"vehicle {u} has a key that was removed before; it needs a new one")
-                elif key not in known:
-                    control.RegisterNode(control_pb2.RegisterNodeRequest(public_key=key, name=f"vehicle-{u}"))
-            for key, node in known.items():
-                if key not in wanted:
-                    control.UnregisterNode(control_pb2.UnregisterNodeRequest(node_id=node))
+            known = {bytes(node.public_key) for node in nodes if node.status != NodeStatus.UNREGISTERED}
+            for u, key in vehicles.items():
+                if key.encode() not in known:
+                    name = f"vehicle-{u}"
+                    control.RegisterNode(control_pb2.RegisterNodeRequest(public_key=key.encode(), name=name))
         self._ready.touch()
 
     def run(self, serve: Callable[[VehicleGrid], list[str]], folder: Path) -> list[str]:
