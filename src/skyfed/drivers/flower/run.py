@@ -119,9 +119,7 @@ def _roll_call(grid: Grid, station: Station, start: StationCredentials, say: Cal
         now = read_station(start.place)
         for u, reason in now.quarantined.items():
             if u not in kept_out:
-                say(
-                    f"vehicle {u} is quarantined: {reason}; fleet restore lets it in again, fleet key gives it a new key"
-                )
+                say(f"vehicle {u} is quarantined: {reason}; it needs a new key (fleet key), or fleet restore")
         before, listed, kept_out = listed, now.admitted, now.quarantined
         if listed != before:
             say(f"the list of keys has changed: {len(listed)} vehicles")
