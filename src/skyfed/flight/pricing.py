@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from skyfed.flight.milp import INFINITY, Model
+from skyfed.flight.milp import Model
 from skyfed.flight.problem import Problem
 from skyfed.flight.walk_search import Walk, WalkSearch
 from skyfed.types import IDLE, Floats, Ints
@@ -35,14 +35,13 @@ class WalkMixture:
         level = problem.psi.sum(axis=1) / C + problem.epsilon
         self._prices = (1 / level, np.zeros(problem.imax.shape))
         # columns: y_c, z_c, then one per walk; rows: y_c, C5, the walks' shares, then tangents
-        cost, lower = np.repeat([0.0, 1.0], C), np.repeat([0.0, -100.0], C)
-        self._model = Model(cost, lower, np.full(2 * C, INFINITY), seconds=seconds)
+        self._model = Model(np.empty(0), C, problem.epsilon, seconds, least=-100.0)
         limits = np.concatenate([np.zeros(C), problem.imax.ravel(), [1.0]])
         labels = np.arange(C)
         self._model.add_rows(csr_matrix((np.ones(C), (labels, labels)), shape=(len(limits), 2 * C)), limits)
         totals = [max(float(psi.sum()), 1e-8) for psi in problem.psi]
         points = [np.geomspace(min(0.01, total / 2), total, _TANGENTS) for total in totals]
-        self._add_tangents(np.repeat(labels, _TANGENTS), np.concatenate(points))
+        self._model.add_tangents(np.stack(points), labels[:, None])
 
     def generate(self, most: int, gap: float) -> float:
         """Add walks until the bound is within `gap` of the mixture; returns the best bound with what is fixed."""
@@ -67,24 +66,20 @@ class WalkMixture:
     def agreement(self) -> Floats:
         """Share of the mixture that visits class c in round t; (C, T)."""
         share = np.zeros(self._problem.psi.shape)
-        weights = self._model.values[2 * self._problem.classes :]
-        for k in np.flatnonzero(weights > 1e-7):
-            share += weights[k] * self._visits[k]
+        for k in np.flatnonzero(self._model.added > 1e-7):
+            share += self._model.added[k] * self._visits[k]
         return share
 
     def fix(self, fixed: Floats) -> None:
         """Require these visits (C, T) from now on."""
         self.fixed = fixed
         for k, visits in enumerate(self._visits):
-            self._model.set_cost(2 * self._problem.classes + k, _FIXED * float((visits * fixed).sum()))
+            self._model.set_cost(k, _FIXED * float((visits * fixed).sum()))
 
     def restart(self) -> None:
         """Release all fixed visits and mix anew."""
         self.fix(np.zeros_like(self.fixed))
         self._mix()
-
-    def _add_tangents(self, labels: Ints, points: Floats) -> None:
-        self._model.add_tangents(labels, self._problem.classes + labels, points, self._problem.epsilon)
 
     def _add_walk(self, walk: Walk) -> None:
         problem = self._problem
@@ -103,15 +98,15 @@ class WalkMixture:
 
     def _mix(self) -> tuple[float, Floats, Floats]:
         """Solve over the walks so far; returns the value and the prices of classes and windows."""
+        model = self._model
         C, W = self._problem.imax.shape
         while True:
-            value = self._model.solve()
-            y, z = self._model.values[:C], self._model.values[C : 2 * C]
-            above = np.flatnonzero((z - np.log(np.maximum(y, 0) + self._problem.epsilon) > 1e-3) & (y > 1e-9))
+            value = model.solve()
+            above = np.flatnonzero((model.excess > 1e-3) & (model.collected > 1e-9))
             if not len(above):
                 break
-            self._add_tangents(above, y[above])
-        prices = np.abs(self._model.prices)
+            model.add_tangents(model.collected[above], above)
+        prices = np.abs(model.prices)
         return value, np.maximum(prices[:C], 1e-6), prices[C : C + C * W].reshape(C, W)
 
 
