@@ -12,17 +12,9 @@ from hypothesis.extra import numpy as hnp
 
 from skyfed.config import Config, config_from_tree
 from skyfed.errors import BadInputError
-from skyfed.field import (
-    FieldSettings,
-    Mixture,
-    basis_curves,
-    build_field,
-    class_distribution,
-    draw_mixture,
-    estimation_error,
-    fit_gmm,
-    fit_moments,
-)
+from skyfed.field import FieldSettings, Mixture, build_field, estimation_error
+from skyfed.field.mixture import draw_mixture, fit_gmm, fit_moments
+from skyfed.field.psi import basis_curves, class_distribution
 from skyfed.rng import stream
 from skyfed.world import footprint_side, initial_counts
 from skyfed.world.mission import Mission, prepare_mission
@@ -63,8 +55,7 @@ def test_a_class_without_samples_draws_none():
 @given(st.integers(0, 2**32), st.sampled_from([1.0, 0.5]))
 @settings(max_examples=40, deadline=None)
 def test_discs_of_the_default_geometry_lie_inside_the_region_and_apart(seed, zeta):
-    defaults = FieldSettings()
-    mixture = draw_mixture(10, defaults.region, defaults.radii, zeta, np.ones(10), stream(seed, "test"))
+    mixture = draw_mixture(FieldSettings(zeta=zeta), np.ones(10), stream(seed, "test"))
     radii = zeta * mixture.deviations
     assert ((mixture.deviations >= 30) & (mixture.deviations <= 60)).all()
     assert (np.abs(mixture.centres) + radii[:, None] <= 500).all()
@@ -80,13 +71,13 @@ def test_centres_spread_over_the_whole_region():
 
 
 def test_a_crowded_region_still_gets_all_its_discs():
-    mixture = draw_mixture(12, (100.0, 60.0), (30.0, 60.0), 1.0, np.ones(12), stream(0, "test"))
+    mixture = draw_mixture(FieldSettings(classes=12, region=(100.0, 60.0)), np.ones(12), stream(0, "test"))
     assert np.isfinite(mixture.centres).all()
     assert (np.abs(mixture.centres) <= [50.0, 30.0]).all()
 
 
 def test_weights_are_normalised():
-    mixture = draw_mixture(3, (1e3, 1e3), (30.0, 60.0), 1.0, np.array([1.0, 1.0, 2.0]), stream(0, "test"))
+    mixture = draw_mixture(FieldSettings(classes=3), np.array([1.0, 1.0, 2.0]), stream(0, "test"))
     assert mixture.weights.tolist() == [0.25, 0.25, 0.5]
 
 

@@ -34,14 +34,12 @@ def build_field(settings: FieldSettings, vehicles: int, rounds: int, seed: int) 
 
 
 def _mixture(settings: FieldSettings, survey: Survey, vehicle: int, seed: int) -> Mixture:
-    classes = settings.classes
-    weights = np.ones(classes) if isinstance(settings.weights, str) else np.asarray(settings.weights)
+    weights = np.ones(settings.classes) if isinstance(settings.weights, str) else np.asarray(settings.weights)
     if survey.weights is not None:
         weights = survey.weights[vehicle]
     if survey.centres is not None and survey.deviations is not None:
         return Mixture(survey.centres[vehicle], survey.deviations[vehicle], weights / weights.sum())
-    rng = stream(seed, "mixture", vehicle=vehicle)
-    return draw_mixture(classes, settings.region, settings.radii, settings.zeta, weights, rng)
+    return draw_mixture(settings, weights, stream(seed, "mixture", vehicle=vehicle))
 
 
 def _projections(settings: FieldSettings, vehicles: int, seed: int) -> Floats:

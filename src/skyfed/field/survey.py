@@ -90,13 +90,13 @@ def _read_npz(path: Path) -> dict[str, Floats]:
             if unknown:
                 raise ValueError(f"unknown array {unknown[0]!r}; allowed: {', '.join(known)}")
             arrays = {key: np.asarray(archive[key]) for key in archive.files}
+        for key, array in arrays.items():
+            if array.dtype.kind not in "biuf":
+                raise ValueError(f"{key} holds {array.dtype}; allowed: numbers")
     except ValueError:
         raise
     except Exception as error:  # a damaged archive fails in zipfile, zlib, numpy or for want of memory
         raise ValueError(f"not an NPZ archive ({error})") from None
-    for key, array in arrays.items():
-        if array.dtype.kind not in "biuf":
-            raise ValueError(f"{key} holds {array.dtype}; allowed: numbers")
     return {key: array.astype(np.float64) for key, array in arrays.items()}
 
 
@@ -122,16 +122,11 @@ def _read_csv(path: Path, vehicles: int, classes: int, rounds: int) -> dict[str,
     label = table["class"].astype(int)
     if kind == "psi":
         where = (vehicle, label, table["round"].astype(int))
-        _check_complete(where, (fleet, classes, rounds), "psi")
-        arrays = {"psi": np.empty((fleet, classes, rounds))}
-        arrays["psi"][where] = table["psi"]
+        arrays = {"psi": _spread(table["psi"], where, (fleet, classes, rounds), "psi")}
     elif kind == "clusters":
-        _check_complete((vehicle, label), (fleet, classes), "row")
-        arrays = {"centres": np.empty((fleet, classes, 2))}
-        arrays["centres"][vehicle, label] = np.stack([table["x"], table["y"]], axis=1)
-        for column in sorted(columns & {"deviation", "weight"}):
-            arrays[f"{column}s"] = np.empty((fleet, classes))
-            arrays[f"{column}s"][vehicle, label] = table[column]
+        values = {"centres": np.stack([table["x"], table["y"]], axis=1)}
+        values |= {f"{column}s": table[column] for column in sorted(columns & {"deviation", "weight"})}
+        arrays = {key: _spread(each, (vehicle, label), (fleet, classes), "row") for key, each in values.items()}
     else:
         places = np.stack([table["x"], table["y"]], axis=1)
         fits = [fit_moments(places[vehicle == u], label[vehicle == u], classes) for u in range(fleet)]
@@ -139,14 +134,17 @@ def _read_csv(path: Path, vehicles: int, classes: int, rounds: int) -> dict[str,
     return arrays if "vehicle" in columns else {key: array[0] for key, array in arrays.items()}
 
 
-def _check_complete(where: tuple[Ints, ...], shape: tuple[int, ...], what: str) -> None:
-    """Raise ValueError unless there is exactly one row per vehicle and class, and per round where rounds matter."""
+def _spread(values: Floats, where: tuple[Ints, ...], shape: tuple[int, ...], what: str) -> Floats:
+    """Put the rows' values where they belong; raises ValueError unless every place has exactly one row."""
     counts = np.zeros(shape, int)
     np.add.at(counts, where, 1)
     if counts.max() > 1:
         raise ValueError(f"{counts.max()} rows for {_place(counts > 1)}; allowed: one")
     if not counts.all():
         raise ValueError(f"no {what} for {_place(counts == 0)}")
+    array = np.empty(shape + values.shape[1:])
+    array[where] = values
+    return array
 
 
 def _place(wrong: Bools) -> str:
