@@ -9,8 +9,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from skyfed.errors import BadInputError
-from skyfed.flight.constraints.base import Constraint
-from skyfed.flight.constraints.load import ConstraintSpec
+from skyfed.flight.constraints.base import Constraint, ConstraintSpec
 from skyfed.imports import OWN, check_path
 from skyfed.settings import StrictSettings
 from skyfed.types import IDLE, Bools, Floats, Ints

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skyfed.flight.constraints.load import ConstraintSpec, load_constraints
+from skyfed.flight.constraints.base import ConstraintSpec, load_constraints
 from skyfed.flight.planner import plan
 from skyfed.flight.problem import Options, Problem, ScaSettings
 from skyfed.types import Plan

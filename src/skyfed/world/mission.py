@@ -6,7 +6,7 @@ import numpy as np
 
 from skyfed.errors import BadInputError
 from skyfed.field import FITS, EstimationError, Field, FieldSettings, Mixture, build_field, estimation_error
-from skyfed.flight.constraints.load import load_constraints
+from skyfed.flight.constraints.base import load_constraints
 from skyfed.flight.planner import load_solver, refuse_unsupported
 from skyfed.flight.problem import FlightSettings, Problem, spread_imax, window_spans
 from skyfed.rng import stream
