@@ -64,7 +64,7 @@ def _near_the_line(problem: Problem, start: Floats | None, stop: Floats | None, 
             return None
         layers.append(points)
         value = cost
-    path = np.stack([points[k] for points, k in zip(layers, _trace_back(value, came), strict=True)])
+    path = np.stack([points[k] for points, k in zip(layers, trace_back(value, came), strict=True)])
     first = 0 if start is None else 1
     return path[first : first + count]
 
@@ -99,7 +99,7 @@ def _toll(problem: Problem, points: Floats) -> Floats:
     return np.asarray(_LEAVING * np.maximum(0, np.abs(points) - np.asarray(problem.region) / 2).sum(axis=1))
 
 
-def _trace_back(value: Floats, came: list[Ints]) -> list[int]:
+def trace_back(value: Floats, came: list[Ints]) -> list[int]:
     """Return the cheapest index of the last layer and, before it, the one it came from in every earlier layer."""
     path = [int(value.argmin())]
     for back in reversed(came):
@@ -137,7 +137,7 @@ class _Roadmap:
             total = value[:, None] + self._cost
             came.append(total.argmin(axis=0))
             value = total.min(axis=0)
-        return self._points[_trace_back(value + last, came)]
+        return self._points[trace_back(value + last, came)]
 
     def _step_lengths(self, before: Floats, after: Floats) -> Floats:
         """Length of the step between each two points, infinite where it cannot be flown; (m, n)."""
