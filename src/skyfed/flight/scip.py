@@ -32,14 +32,8 @@ def solve(problem: Problem, options: Options) -> Plan:
     began = time.process_time()
     model = pyscipopt.Model("flight")
     model.hideOutput()
-    settings = {
-        "limits/time": options.seconds,
-        "limits/absgap": GAP,
-        "numerics/feastol": TOLERANCE,
-        "lp/threads": 1,
-        "randomization/randomseedshift": options.seed % 2**31,
-    }
-    model.setParams(settings)
+    limits = {"limits/time": options.seconds, "limits/absgap": GAP, "numerics/feastol": TOLERANCE}
+    model.setParams({**limits, "lp/threads": 1, "randomization/randomseedshift": options.seed % 2**31})
     unit = max(problem.region) / SPAN
     positions, visits = _state(_rescale(problem, unit), CLEARANCE / unit, model, pyscipopt.quicksum, pyscipopt.log)
     model.optimize()
