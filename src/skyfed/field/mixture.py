@@ -87,15 +87,6 @@ def fit_gmm(positions: Floats, labels: Ints, classes: int) -> Mixture:
 FITS = {"moments": fit_moments, "gmm": fit_gmm}
 
 
-@dataclass(frozen=True)
-class EstimationError:
-    """How far the centres of an estimate are from the true ones, metres, over the classes."""
-
-    centre_mean: float
-    centre_worst: float
-
-
-def estimation_error(estimate: Mixture, truth: Mixture) -> EstimationError:
-    """Compare centres class by class."""
-    centre = np.hypot(*(estimate.centres - truth.centres).T)
-    return EstimationError(float(centre.mean()), float(centre.max()))
+def estimation_error(estimate: Mixture, truth: Mixture) -> Floats:
+    """Return how far the centres of an estimate are from the true ones, metres; (C,)."""
+    return np.asarray(np.hypot(*(estimate.centres - truth.centres).T))
