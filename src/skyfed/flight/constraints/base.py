@@ -152,8 +152,7 @@ def points_allowed(constraints: Sequence[Constraint], points: Floats) -> Bools:
     for constraint in constraints:
         if "points" in constraint.kinds:
             left = np.flatnonzero(allowed)
-            with _named_errors(constraint, "allows_points"):
-                allowed[left] = _answers(constraint.allows_points(_locked(points[left])), len(left))
+            allowed[left] = _ask(constraint, "allows_points", points[left])
     return allowed
 
 
@@ -166,9 +165,7 @@ def legs_allowed(constraints: Sequence[Constraint], start: Floats, stop: Floats)
         left = np.flatnonzero(allowed)
         for first in range(0, len(left), _LEGS):
             part = left[first : first + _LEGS]
-            with _named_errors(constraint, "allows_legs"):
-                answers = constraint.allows_legs(_locked(start[part]), _locked(stop[part]))
-                allowed[part] = _answers(answers, len(part))
+            allowed[part] = _ask(constraint, "allows_legs", start[part], stop[part])
     return allowed
 
 
@@ -212,17 +209,16 @@ def _named_errors(constraint: Constraint, method: str) -> Iterator[None]:
         raise BadInputError(f"constraint {constraint.name}: {method}: {_one_line(error)}") from None
 
 
-def _answers(given: Any, count: int) -> Bools:
-    answers = np.asarray(given)
-    if answers.shape != (count,) or answers.dtype != bool:
-        raise TypeError(f"gave {answers.dtype} of shape {answers.shape}; allowed: bool of shape ({count},)")
+def _ask(constraint: Constraint, method: str, *points: Floats) -> Bools:
+    """Return a constraint's answers about points, which it cannot change, or about legs between two sets of them."""
+    for array in points:
+        array.flags.writeable = False
+    wanted = (len(points[0]),)
+    with _named_errors(constraint, method):
+        answers = np.asarray(getattr(constraint, method)(*points))
+        if answers.shape != wanted or answers.dtype != bool:
+            raise TypeError(f"gave {answers.dtype} of shape {answers.shape}; allowed: bool of shape {wanted}")
     return answers
-
-
-def _locked(points: Floats) -> Floats:
-    """Return points that a constraint cannot change."""
-    points.flags.writeable = False
-    return points
 
 
 def _spot(point: Floats) -> str:
