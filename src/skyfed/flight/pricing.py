@@ -83,11 +83,8 @@ class WalkMixture:
 
     def _add_walk(self, walk: Walk) -> None:
         problem = self._problem
-        visits = np.zeros(problem.psi.shape)
-        association = np.full(problem.rounds, IDLE)
-        for t, point in walk:
-            association[t] = self._search.network.label[point]
-            visits[association[t], t] = 1.0
+        association = np.where(walk == IDLE, IDLE, self._search.network.label[walk])
+        visits = (association == np.arange(problem.classes)[:, None]).astype(np.float64)
         counts = visits @ self._member.T
         entries = np.concatenate([-(visits * problem.psi).sum(axis=1), counts.ravel(), [1.0]])
         rows = np.flatnonzero(entries)
