@@ -10,7 +10,6 @@ NPZ: any of `centres` (C,2)|(U,C,2), `deviations` (C,)|(U,C), `weights` (C,)|(U,
 import csv
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -28,33 +27,27 @@ _KINDS = {
 }
 
 
-@dataclass
-class Survey:
-    """What was found in the files, each already shaped for the whole fleet; None where nothing was given."""
+def read_survey(paths: Iterable[str], vehicles: int, classes: int, rounds: int) -> dict[str, Floats]:
+    """Return the arrays that the files hold, each shaped for the whole fleet; a later file overrides an earlier one.
 
-    centres: Floats | None = None
-    deviations: Floats | None = None
-    weights: Floats | None = None
-    psi: Floats | None = None
-
-
-def read_survey(paths: Iterable[str], vehicles: int, classes: int, rounds: int) -> Survey:
-    """Read the files in order; a later one overrides an earlier one. Raises BadInputError with file and line."""
-    survey = Survey()
+    Raises BadInputError with file and line.
+    """
+    shapes = {"centres": (classes, 2), "deviations": (classes,), "weights": (classes,), "psi": (classes, rounds)}
+    survey: dict[str, Floats] = {}
     for name in paths:
         path = Path(name)
         if path.exists() and not path.is_file() and not path.is_dir():
             raise BadInputError(f"field.file = {name!r}: not a file")  # a device or a pipe may never end
         try:
-            part = _read_npz(path) if path.suffix == ".npz" else _read_csv(path, vehicles, classes, rounds)
+            part = (
+                _read_npz(path, list(shapes)) if path.suffix == ".npz" else _read_csv(path, vehicles, classes, rounds)
+            )
         except OSError as error:
             raise BadInputError(f"field.file = {name!r}: {error.strerror or error}") from None
         except (ValueError, csv.Error) as error:
             raise BadInputError(f"field.file = {name!r}: {error}") from None
-        wanted = {"centres": (classes, 2), "deviations": (classes,), "weights": (classes,), "psi": (classes, rounds)}
-        for key, array in part.items():
-            setattr(survey, key, _shaped(name, key, array, vehicles, wanted[key]))
-    if (survey.centres is None) != (survey.deviations is None):
+        survey |= {key: _shaped(name, key, array, vehicles, shapes[key]) for key, array in part.items()}
+    if ("centres" in survey) != ("deviations" in survey):
         raise BadInputError("field.file: centres and deviations come together; one of them is missing")
     return survey
 
@@ -78,8 +71,7 @@ def _shaped(name: str, key: str, array: Floats, vehicles: int, shape: tuple[int,
     return full
 
 
-def _read_npz(path: Path) -> dict[str, Floats]:
-    known = [field.name for field in fields(Survey)]
+def _read_npz(path: Path, known: list[str]) -> dict[str, Floats]:
     data = path.read_bytes()
     try:
         archive = np.load(io.BytesIO(data), allow_pickle=False)
