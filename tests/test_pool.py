@@ -205,13 +205,6 @@ def test_keep_last_keeps_the_newest():
     assert whole.test_members(ROUNDS - 1, 360).tolist() == cut.test_members(ROUNDS - 1, 360).tolist()
 
 
-def test_the_union_is_all_vehicles_sets_in_order():
-    found = schedule()
-    for t in (0, ROUNDS - 1):
-        expected = [sample for u in range(VEHICLES) for sample in found.train_set(u, t)]
-        assert found.union(t).tolist() == expected
-
-
 def test_test_members_are_the_vehicles_test_sets_together():
     found = schedule()
     for t in range(ROUNDS):

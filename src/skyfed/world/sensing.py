@@ -82,10 +82,6 @@ class Schedule:
         """Return D_u^t."""
         return self.train[vehicle].at(t, self._settings.keep_last)
 
-    def union(self, t: int) -> Ints:
-        """Return D^t, all vehicles' sets together, in vehicle order."""
-        return np.concatenate([growth.at(t, self._settings.keep_last) for growth in self.train])
-
     def test_members(self, t: int, total: int) -> Bools:
         """Tell which of `total` test samples belong to the time-varying test set in round t."""
         inside = np.zeros(total, bool)
