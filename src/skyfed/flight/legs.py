@@ -130,7 +130,10 @@ class _Roadmap:
         """Return the shortest way over `count` points from start to stop (either may be open), None without one."""
         value = self._toll if start is None else self._toll + self._step_lengths(start[None], self._points)[0]
         last = np.zeros(len(self._points)) if stop is None else self._step_lengths(self._points, stop[None])[:, 0]
-        if not self._reaches(np.isfinite(value), np.isfinite(last), count):
+        reached = np.isfinite(value).astype(np.float32)  # whether a way exists is far cheaper to tell than the shortest
+        for _ in range(count - 1):
+            reached = (reached @ self._links > 0).astype(np.float32)
+        if not (reached * np.isfinite(last)).any():
             return None
         came: list[Ints] = []
         for _ in range(count - 1):
@@ -142,13 +145,6 @@ class _Roadmap:
     def _step_lengths(self, before: Floats, after: Floats) -> Floats:
         """Length of the step between each two points, infinite where it cannot be flown; (m, n)."""
         return np.where(flyable_steps(self._problem, before, after), distances(before, after), np.inf)
-
-    def _reaches(self, first: Bools, last: Bools, count: int) -> bool:
-        """Tell whether a way exists at all: far cheaper than to find the shortest."""
-        reached = first.astype(np.float32)
-        for _ in range(count - 1):
-            reached = (reached @ self._links > 0).astype(np.float32)
-        return bool((reached * last).any())
 
 
 _roadmap = lru_cache(maxsize=4)(_Roadmap)

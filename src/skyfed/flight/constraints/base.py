@@ -78,14 +78,11 @@ class Constraint:
     def verify(self, problem: "Problem", plan: Plan) -> list[Violation]:
         """Return every violation in a plan whose arrays have the right shape."""
         q = plan.positions
-        violations = [
-            Violation(self.name, int(t), -1, 0.0, f"position {_spot(q[t])} is not allowed")
-            for t in np.flatnonzero(~points_allowed([self], q))
-        ]
-        violations += [
-            Violation(self.name, int(t), -1, 0.0, f"leg from {_spot(q[t])} to {_spot(q[t + 1])} is not allowed")
-            for t in np.flatnonzero(~legs_allowed([self], q[:-1], q[1:]))
-        ]
+        points = np.flatnonzero(~points_allowed([self], q))
+        legs = np.flatnonzero(~legs_allowed([self], q[:-1], q[1:]))
+        broken = [(t, f"position {_spot(q[t])}") for t in points]
+        broken += [(t, f"leg from {_spot(q[t])} to {_spot(q[t + 1])}") for t in legs]
+        violations = [Violation(self.name, int(t), -1, 0.0, f"{what} is not allowed") for t, what in broken]
         if "plans" in self.kinds:
             with _named_errors(self, "plan_violations"):
                 own = list(self.plan_violations(problem, plan))
