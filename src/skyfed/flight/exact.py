@@ -9,7 +9,7 @@ from skyfed.flight.association import AssociationModel
 from skyfed.flight.constraints.base import names, supports
 from skyfed.flight.discs import anchor, distances
 from skyfed.flight.place import PlacementError, place
-from skyfed.flight.pricing import WalkMixture, dive
+from skyfed.flight.pricing import WalkMixture
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.travel import flyable_network, optimistic_network
 from skyfed.flight.walk_search import Walk, WalkSearch
@@ -84,8 +84,7 @@ def _by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, float,
     while search.work - work < _WORK and stale < _STALE and best.loss(bound) > _GOOD:
         before = best.value
         rng = None if dives == 0 else stream(options.seed, "dive", round=dives, vehicle=options.vehicle)
-        dive(mixture, rng, _DIVE_STEPS, _DIVE_GAP, enough=lambda proven: proven <= best.value + 1e-9)
-        mixture.restart()
+        mixture.dive(rng, _DIVE_STEPS, _DIVE_GAP, enough=lambda proven: proven <= best.value + 1e-9)
         dives += 1
         stale = 0 if best.value > before else stale + 1
     if best.association is None:
