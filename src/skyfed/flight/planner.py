@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import import_module
+from pkgutil import resolve_name
 
 import numpy as np
 
@@ -88,8 +88,7 @@ def fell_back(note: str) -> bool:
 def load_solver(method: str) -> Solver:
     """Return the solver of a method, known or by import path; raises BadInputError for one that is not there."""
     if method in METHODS:
-        module, _, name = METHODS[method].partition(":")
-        known: Solver = getattr(import_module(module), name)
+        known: Solver = resolve_name(METHODS[method])
         return known
     if ":" not in method:
         raise BadInputError(f"flight.method = {method!r}; allowed: {', '.join(METHODS)}, {OWN}")
