@@ -24,7 +24,7 @@ class Model:
     """
 
     def __init__(self, top: Floats, classes: int, epsilon: float, seconds: float, least: float = -INFINITY) -> None:
-        """Start with columns only: cells from 0 to `top`, then y_c >= 0, then z_c >= least."""
+        """Start with columns only: cells from 0 to `top`, whole if `integral` is asked for; y_c >= 0; z_c >= least."""
         self._solver = highspy.Highs()
         self._set(output_flag=False, threads=1, random_seed=0, time_limit=seconds)
         self._cells, self._classes, self._epsilon = len(top), classes, epsilon
@@ -72,10 +72,7 @@ class Model:
         self._solver.changeColCost(self._cells + 2 * self._classes + added, cost)
 
     def solve(self, integral: bool = False, gap: float = 0.0) -> float:
-        """Solve, over whole cells if `integral`; returns the proven upper bound on the maximum.
-
-        Raises SolverError when there is nothing to read.
-        """
+        """Solve; returns the proven upper bound on the maximum. Raises SolverError when there is nothing to read."""
         if self._cells:
             kind = highspy.HighsVarType.kInteger if integral else highspy.HighsVarType.kContinuous
             self._solver.changeColsIntegrality(

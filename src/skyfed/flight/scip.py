@@ -57,15 +57,9 @@ def solve(problem: Problem, options: Options) -> Plan:
 
 def _rescale(problem: Problem, unit: float) -> Problem:
     """Return the same problem with lengths in `unit` metres."""
+    lengths: dict[str, Any] = {name: getattr(problem, name) / unit for name in ("centres", "radii", "dmin", "vmax")}
     width, height = problem.region
-    return replace(
-        problem,
-        centres=problem.centres / unit,
-        radii=problem.radii / unit,
-        dmin=problem.dmin / unit,
-        vmax=problem.vmax / unit,
-        region=(width / unit, height / unit),
-    )
+    return replace(problem, **lengths, region=(width / unit, height / unit))
 
 
 def _state(
