@@ -119,7 +119,8 @@ def _useful_flops(fleet: Prepared, pictures: int) -> float:
 
 def _batches(fleet: Prepared, count: int) -> list[Batch]:
     batches = Batches(fleet.onboard.task, wide=True)
-    return list(batches.draw(fleet.world.schedule.union(0), 64, count, np.random.default_rng(0)))
+    samples = np.concatenate([fleet.world.schedule.train_set(u, 0) for u in range(fleet.world.vehicles)])
+    return list(batches.draw(samples, 64, count, np.random.default_rng(0)))
 
 
 def _gemm(fleet: Prepared, pairs: int, progress: Progress) -> Row:

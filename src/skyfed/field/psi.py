@@ -36,18 +36,19 @@ def check_basis(basis: str) -> Callable[[Floats], Floats]:
             raise ValueError(f"{basis!r} has too many numbers") from None
         if not np.isfinite([*values, *numbers]).all() or (kind == "bump" and numbers[1:] == [0.0]):
             raise ValueError(f"{basis!r} is not finite")
-        return lambda phase: np.asarray(curve(phase, *numbers), np.float64)
-    if "." in kind and len(rest) == 1:
+    elif "." in kind and len(rest) == 1:
+        numbers = []
         try:
-            own = getattr(importlib.import_module(kind), rest[0])
+            curve = getattr(importlib.import_module(kind), rest[0])
         except Exception as error:  # whatever a module does when it is imported
             raise ValueError(f"{basis!r}: {type(error).__name__}: {error}") from None
-        if not callable(own):
+        if not callable(curve):
             raise ValueError(f"{basis!r} is not a function")
-        return lambda phase: np.asarray(own(phase), np.float64)
-    raise ValueError(
-        f"{basis!r} is not known; allowed: {', '.join(BASES)}, each as kind:number, or package.module:function"
-    )
+    else:
+        raise ValueError(
+            f"{basis!r} is not known; allowed: {', '.join(BASES)}, each as kind:number, or package.module:function"
+        )
+    return lambda phase: np.asarray(curve(phase, *numbers), np.float64)
 
 
 def basis_curves(bases: Sequence[str], rounds: int) -> Floats:

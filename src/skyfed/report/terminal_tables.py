@@ -95,7 +95,7 @@ def print_flights(fleet: FleetPlan, mission: Mission) -> None:
             f"{fleet.gap[u]:.1e}" if proven else "-",
             f"{100 * fleet.loss[u]:.3f}" if proven else "-",
             f"{age.mean():.1f} / {age.max()}",
-            f"{errors.centre_mean:.1f} / {errors.centre_worst:.1f}",
+            f"{errors.mean():.1f} / {errors.max():.1f}",
             f"{fleet.seconds[u]:.2f}",
             str(fleet.note[u]),
         )
