@@ -29,16 +29,17 @@ def bucket_starts(size: int, bucket: int, starts: Ints, mask: Bools | None) -> I
 
 def bucket_norms(values: Singles, starts: Ints, norm: str) -> Singles:
     """Norm of each bucket, summed in float64 and rounded up to bfloat16, so that no entry exceeds its norm."""
-    if len(starts) < _MANY:
-        norms = np.array([_norm(values[start:stop].astype(np.float64), norm) for start, stop in pairwise(starts)])
+    filled = np.diff(starts) > 0
+    norms = np.zeros(len(filled))
+    if norm == "linf":
+        norms[filled] = np.maximum.reduceat(np.abs(values), starts[:-1][filled])
+    elif len(starts) < _MANY:
+        for k, (start, stop) in enumerate(pairwise(starts)):
+            wide = values[start:stop].astype(np.float64)
+            norms[k] = np.sqrt(np.add.reduce(wide * wide))  # not BLAS, whose sums depend on its threads
     else:
-        filled = np.diff(starts) > 0
-        norms = np.zeros(len(starts) - 1)
-        if norm == "linf":
-            norms[filled] = np.maximum.reduceat(np.abs(values), starts[:-1][filled])
-        else:
-            wide = values.astype(np.float64)
-            norms[filled] = np.sqrt(np.add.reduceat(np.square(wide, out=wide), starts[:-1][filled]))
+        wide = values.astype(np.float64)
+        norms[filled] = np.sqrt(np.add.reduceat(np.square(wide, out=wide), starts[:-1][filled]))
     return up_to_bfloat16(norms)
 
 
@@ -67,9 +68,3 @@ def spread(factors: Singles, starts: Ints) -> Iterator[tuple[int, int, Singles]]
     for first in range(0, len(factors), step):
         last = min(first + step, len(factors))
         yield int(starts[first]), int(starts[last]), np.repeat(factors[first:last], sizes[first:last])
-
-
-def _norm(values: Floats, norm: str) -> float:
-    if norm == "linf":
-        return float(np.abs(values).max(initial=0.0))
-    return float(np.sqrt(np.add.reduce(values * values)))  # not BLAS, whose sums depend on its threads
