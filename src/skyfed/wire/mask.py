@@ -24,17 +24,15 @@ def pack_mask(update: Update, reference: Reference, form: int | None = None) -> 
         return NONE, b""
     if update.channels is not None and form in (None, CHANNELS):
         return CHANNELS, np.packbits(update.channels).tobytes()
-    flips = np.empty(0, np.int64)
-    guessable = 0 <= update.threshold <= float(np.finfo(np.float32).max)
-    if form in (None, GUESS) and guessable:
-        flips = places_of(reference.guess(update.threshold) != mask)
     packed = {}
     if form in (None, BITMAP):
         packed[BITMAP] = np.packbits(mask).tobytes()
     if form == PLACES or (form is None and min(update.kept, len(mask) - update.kept) <= few(len(mask))):
         packed[PLACES] = pack_places(places_of(mask if _kept_fewer(update.kept, len(mask)) else ~mask))
-    if form == GUESS or (form is None and guessable and len(flips) <= few(len(mask))):
-        packed[GUESS] = _THRESHOLD.pack(abs(update.threshold)) + number(len(flips)) + pack_places(flips)
+    if form == GUESS or (form is None and 0 <= update.threshold <= float(np.finfo(np.float32).max)):
+        flips = places_of(reference.guess(update.threshold) != mask)
+        if form == GUESS or len(flips) <= few(len(mask)):
+            packed[GUESS] = _THRESHOLD.pack(abs(update.threshold)) + number(len(flips)) + pack_places(flips)
     best = min(packed, key=lambda key: len(packed[key]))
     return best, packed[best]
 
