@@ -71,8 +71,6 @@ def panics(what: str) -> Iterator[None]:
     """Turn whatever a library does on damaged bytes into a DecodeError."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
     except BaseException as error:  # a panic of compiled code is no Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
