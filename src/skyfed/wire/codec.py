@@ -79,8 +79,7 @@ def encode(update: Update, reference: Reference) -> bytes:
             levels = _without_mask(update, body)
             other_form, other = pack_levels(levels, s, None, CODERS[coder])
             if len(other) < len(mask) + len(packed):
-                body = replace(body, levels=levels)
-                update = replace(update, mask=None, channels=None, threshold=float("nan"), body=body)
+                update = replace(update, mask=None, body=replace(body, levels=levels))
                 mask_form, mask, body_form, packed = NONE, b"", other_form, other
     elif body.trained is None:
         body_form, packed = 0, np.ascontiguousarray(body.values, "<f4").tobytes()
@@ -210,6 +209,17 @@ def entries(update: Update, reference: Reference) -> Singles:
         return body.values
     starts = bucket_starts(update.kept, body.bucket, reference.starts, update.mask)
     return QUANTISERS[body.scheme].dequantise(body.levels, body.norms, starts, body.s, body.seed)
+
+
+def paper_bits(size: int, delta: float, s: int, raw: bool) -> float:
+    """Bits of an upload by the paper's formula, mask included, at the drawn ratio delta (payload bits).
+
+    raw        p (1 - delta) (1 + 32) + p
+    quantised  p (1 - delta) (1 + ceil(log2 s)) + 32 + p
+    """
+    if raw:
+        return size * (1 - delta) * 33 + size
+    return size * (1 - delta) * (1 + math.ceil(math.log2(s))) + 32 + size
 
 
 def _length(update: Update, reference: Reference) -> float:
