@@ -19,13 +19,12 @@ from skyfed.wire.floats import DIFFERENCES, accumulated, pack_floats, unpack_flo
 from skyfed.wire.levels import CODERS, pack_levels, pack_norms, unpack_levels, unpack_norms
 from skyfed.wire.mask import NONE, pack_mask, unpack_mask
 from skyfed.wire.quantise import QUANTISERS
-from skyfed.wire.reader import SUM, DecodeError, Reader, seal, unpack_head, unseal
+from skyfed.wire.reader import SUM, DecodeError, Reader, chunks, seal, unpack_head, unseal
 from skyfed.wire.reference_model import Expected, Reference
 
 MAGIC, VERSION = b"SKYF", 2
 SCHEMES = ("raw", *QUANTISERS)
 _HEAD = struct.Struct("<4s8BiIIQQQQff4I")
-_CHUNK = 1 << 18  # entries handled at a time
 _MANY = 1000  # levels from which on what their places take is hardly left to chance
 _SPARE = 4096  # bytes that tables of counts may take in a section beyond its plain length
 _LENIENT = 1 + 2.0**-20  # sums of squares may differ that much between processors
@@ -75,8 +74,8 @@ def encode(update: Update, reference: Reference) -> bytes:
         context = QUANTISERS[scheme].context(starts, seed)
         body_form, packed = pack_levels(body.levels, s, context, CODERS[coder], forms[1])
         norms_form, norms = pack_norms(body.norms, forms[2])
-        if _mask_may_go(update, body, len(mask)):
-            levels = _without_mask(update, body)
+        levels = _without_mask(update, body, len(mask))
+        if levels is not None:
             other_form, other = pack_levels(levels, s, None, CODERS[coder])
             if len(other) < len(mask) + len(packed):
                 update = replace(update, mask=None, body=replace(body, levels=levels))
@@ -234,31 +233,28 @@ def _length(update: Update, reference: Reference) -> float:
             sparse = factors[np.searchsorted(starts, places, "right") - 1].astype(np.float64) * body.levels[places]
             return float(np.sqrt(np.add.reduce(sparse * sparse)))
         runs = spread(factors, starts)
-        chunks = (np.multiply(body.levels[start:stop], factor, dtype=np.float64) for start, stop, factor in runs)
+        parts = (np.multiply(body.levels[start:stop], factor, dtype=np.float64) for start, stop, factor in runs)
     else:
         values = entries(update, reference)
-        chunks = (values[start : start + _CHUNK].astype(np.float64) for start in range(0, len(values), _CHUNK))
-    for wide in chunks:
+        parts = (values[part].astype(np.float64) for part in chunks(len(values)))
+    for wide in parts:
         total += float(np.add.reduce(np.square(wide, out=wide)))
     return math.sqrt(total)
 
 
-def _mask_may_go(update: Update, body: Quantised, cost: int) -> bool:
-    """Tell whether a mask of so many bytes can be left out and it may be worth it.
+def _without_mask(update: Update, body: Quantised, cost: int) -> Levels | None:
+    """Return the levels of all entries, 0 for what was pruned, if they may be shorter than a mask of `cost` bytes.
 
-    It can where zeros stay zeros and buckets do not depend on it. Then the places of levels that are not 0 are sent
-    among all entries instead of the kept ones. That takes about log2(size / kept) more bits per level: with many
-    levels never less than three quarters of that, with few perhaps half.
+    The mask can go where zeros stay zeros and buckets do not depend on it. Then the places of levels that are not 0
+    are sent among all entries instead of the kept ones. That takes about log2(size / kept) more bits per level: with
+    many levels never less than three quarters of that, with few perhaps half.
     """
     if update.forms is not None or update.mask is None or body.scheme != "qsgd" or body.bucket > 0:
-        return False
+        return None
     count = int(np.count_nonzero(body.levels))
     more = count * np.log2(max(1, update.size) / max(1, update.kept))
-    return bool(8 * cost > (0.75 if count > _MANY else 0.5) * more)
-
-
-def _without_mask(update: Update, body: Quantised) -> Levels:
-    """Return levels of all entries, 0 for what was pruned; they may be shorter than a mask and the levels under it."""
+    if 8 * cost <= (0.75 if count > _MANY else 0.5) * more:
+        return None
     levels = np.zeros(update.size, np.int8)
     places = places_of(body.levels != 0)
     levels[update.places[places]] = body.levels[places]

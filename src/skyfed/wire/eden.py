@@ -6,8 +6,8 @@ import numpy as np
 
 from skyfed.types import Floats, Ints, Levels, Singles
 from skyfed.wire.buckets import Coded
+from skyfed.wire.reader import CHUNK
 
-_ROWS = 1 << 18  # entries handled at a time, to stay in cache
 # Lloyd-Max levels of the normal distribution and the bounds between them, by number of levels above zero
 _MEANS = {1: np.array([0.79788456]), 2: np.array([0.45278, 1.51042]), 4: np.array([0.24509, 0.75601, 1.34391, 2.15195])}
 _CENTRES = {s: means.astype(np.float32) for s, means in _MEANS.items()}
@@ -146,7 +146,7 @@ def _block(starts: Ints) -> int:
 def _blocks(count: int, block: int, seed: int) -> Iterator[tuple[int, list[Singles]]]:
     """Yield runs of blocks with the two arrays of random signs of each."""
     coins = np.random.Generator(np.random.PCG64(seed))
-    step = max(1, _ROWS // block)
+    step = max(1, CHUNK // block)
     for first in range(0, count, step):
         rows = min(step, count - first)
         bits = np.unpackbits(np.frombuffer(coins.bytes(2 * rows * block // 8), np.uint8))

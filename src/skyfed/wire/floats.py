@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 from pcodec import ChunkConfig, DeltaSpec, ModeSpec, standalone
 
 from skyfed.types import Singles
-from skyfed.wire.reader import DecodeError, Reader, number
+from skyfed.wire.reader import DecodeError, Reader, chunks, number
 
 PLAIN, DIFFERENCES = 0, 1
-_CHUNK = 1 << 18  # values packed at a time
 _HOW = ChunkConfig(compression_level=6, delta_spec=DeltaSpec.no_op(), mode_spec=ModeSpec.classic())
 
 
@@ -20,11 +19,11 @@ def accumulated(start: Singles, trained: Singles, rate: float) -> Singles:
     return np.asarray((start - trained) / start.dtype.type(rate))
 
 
-def pack_floats(values: Singles, near: Singles, form: int | None = None) -> tuple[int, bytes]:
-    """Pack values as differences from `near` or as they are, whichever is shorter, or in the form asked for."""
+def pack_floats(values: Singles, near: Singles | None, form: int | None = None) -> tuple[int, bytes]:
+    """Pack values as differences from `near` if there is any, or as they are: the shorter, or the form asked for."""
     plain = 4 * len(values)
-    if form != PLAIN and plain:
-        packed = b"".join(_pack_chunk(values[part], near[part]) for part in _parts(len(values)))
+    if near is not None and form != PLAIN and plain:
+        packed = b"".join(_pack_chunk(values[part], near[part]) for part in chunks(len(values)))
         if form == DIFFERENCES or len(packed) < plain:
             return DIFFERENCES, packed
     return PLAIN, np.ascontiguousarray(values, "<f4").tobytes()
@@ -39,14 +38,10 @@ def unpack_floats(form: int, data: memoryview, near: Singles) -> Singles:
     if form != DIFFERENCES or not len(near):
         raise DecodeError(f"floats in form {form}")
     values, reader = np.empty(len(near), np.float32), Reader(data)
-    for part in _parts(len(near)):
+    for part in chunks(len(near)):
         values[part] = _unpack_chunk(reader, near[part])
     reader.end()
     return values
-
-
-def _parts(count: int) -> list[slice]:
-    return [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
 
 
 def _pack_chunk(values: Singles, near: Singles) -> bytes:
