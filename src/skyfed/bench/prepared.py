@@ -31,12 +31,15 @@ class Prepared:
 
     def state(self) -> Arrays:
         """Return w^0 and its buffers, as they are sent down."""
-        initial = self.onboard.engine.initial()
-        return {"weights": initial.weights, "buffers": initial.buffers}
+        return vars(self.onboard.engine.initial())
 
     def job(self, sent: Arrays, vehicle: int, t: int = 0, label: str = "2ceoafl") -> Job:
         """Return a vehicle's round as a job."""
         return Job("local", sent, label, t, vehicle, self.world.data(vehicle, t))
+
+    def do(self, sent: Arrays, vehicle: int = 0, label: str = "2ceoafl") -> None:
+        """Do a vehicle's first round in this process."""
+        self.onboard.do(self.job(sent, vehicle, label=label))
 
     def plain_model(self) -> nn.Module:
         """Return the model as PyTorch alone runs it."""
