@@ -106,11 +106,7 @@ def decode(data: bytes, expected: Expected) -> Update:
     reader = Reader(unseal(data)[_HEAD.size :])
     mask_data, body_data, norms_data, buffers_data = (reader.take(length) for length in head.sections)
     mask, threshold, channels = unpack_mask(head.mask_form, mask_data, head.kept, reference)
-    body: Raw | Quantised
-    if head.scheme == 0:
-        body = _read_raw(head, body_data, mask, reference)
-    else:
-        body = _read_levels(head, body_data, norms_data, mask, reference)
+    body = _read_body(head, body_data, norms_data, mask, reference)
     buffers = unpack_floats(head.buffers_form, buffers_data, reference.buffers)
     if not np.isfinite(buffers).all():
         raise DecodeError("a buffer is not finite")
@@ -177,7 +173,17 @@ def _check_header(head: Header, length: int, expected: Expected) -> None:
         raise DecodeError(f"{length} bytes, the header says {announced}")
 
 
-def _read_raw(head: Header, data: memoryview, mask: Bools | None, reference: Reference) -> Raw:
+def _read_body(
+    head: Header, data: memoryview, norms_data: memoryview, mask: Bools | None, reference: Reference
+) -> Raw | Quantised:
+    if head.scheme:
+        scheme, starts = SCHEMES[head.scheme], bucket_starts(head.kept, head.bucket, reference.starts, mask)
+        norms = unpack_norms(head.norms_form, norms_data, len(starts) - 1)
+        count, context = QUANTISERS[scheme].count(starts), QUANTISERS[scheme].context(starts, head.seed)
+        levels = unpack_levels(head.body_form, data, count, head.s, context)
+        if scheme == "eden" and head.s > 1 and not levels.all():
+            raise DecodeError("a level is 0 where none can be")
+        return Quantised(scheme, levels, norms, head.s, head.bucket, head.seed)
     near = reference.weights if mask is None else reference.weights[mask]
     values, trained = unpack_floats(head.body_form, data, near), None
     if head.body_form == DIFFERENCES:
@@ -187,18 +193,6 @@ def _read_raw(head: Header, data: memoryview, mask: Bools | None, reference: Ref
     if not np.isfinite(values).all():
         raise DecodeError("a value is not finite")
     return Raw(values, trained, head.rate)
-
-
-def _read_levels(
-    head: Header, data: memoryview, norms_data: memoryview, mask: Bools | None, reference: Reference
-) -> Quantised:
-    scheme, starts = SCHEMES[head.scheme], bucket_starts(head.kept, head.bucket, reference.starts, mask)
-    norms = unpack_norms(head.norms_form, norms_data, len(starts) - 1)
-    count, context = QUANTISERS[scheme].count(starts), QUANTISERS[scheme].context(starts, head.seed)
-    levels = unpack_levels(head.body_form, data, count, head.s, context)
-    if scheme == "eden" and head.s > 1 and not levels.all():
-        raise DecodeError("a level is 0 where none can be")
-    return Quantised(scheme, levels, norms, head.s, head.bucket, head.seed)
 
 
 def entries(update: Update, reference: Reference) -> Singles:
