@@ -1,6 +1,6 @@
 """Levels and norms as bytes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -87,13 +87,11 @@ def unpack_norms(form: int, data: memoryview, count: int) -> Singles:
     return norms
 
 
-def _wheres(count: int, context: entropy.Symbols | None) -> Iterator[slice | Bools]:
-    """Yield where the levels of each context are, in ascending order; all together where there is none."""
+def _wheres(count: int, context: entropy.Symbols | None) -> Iterable[slice | Bools]:
+    """Return where the levels of each context are, in ascending order; all together where there is none."""
     if context is None or not count:
-        yield slice(None)
-        return
-    for value in range(int(context.max()) + 1):
-        yield context == value
+        return [slice(None)]
+    return (context == value for value in range(int(context.max()) + 1))
 
 
 def _pack_group(levels: Levels, s: int) -> bytes:

@@ -28,7 +28,7 @@ def pack_mask(update: Update, reference: Reference, form: int | None = None) -> 
     if form in (None, BITMAP):
         packed[BITMAP] = np.packbits(mask).tobytes()
     if form == PLACES or (form is None and min(update.kept, len(mask) - update.kept) <= few(len(mask))):
-        packed[PLACES] = pack_places(places_of(mask if _kept_fewer(update.kept, len(mask)) else ~mask))
+        packed[PLACES] = pack_places(places_of(mask if 2 * update.kept <= len(mask) else ~mask))
     if form == GUESS or (form is None and 0 <= update.threshold <= float(np.finfo(np.float32).max)):
         flips = places_of(reference.guess(update.threshold) != mask)
         if form == GUESS or len(flips) <= few(len(mask)):
@@ -51,7 +51,7 @@ def unpack_mask(
     if form == BITMAP:
         mask = unpack_bits(reader, size).astype(bool)
     elif form == PLACES:
-        fewer = _kept_fewer(kept, size)
+        fewer = 2 * kept <= size
         if min(kept, size - kept) > few(size):
             raise DecodeError("a bitmap would be shorter than so many places")
         mask = np.full(size, not fewer)
@@ -72,7 +72,3 @@ def unpack_mask(
     if int(np.count_nonzero(mask)) != kept:
         raise DecodeError(f"the mask keeps {int(np.count_nonzero(mask))}, the header says {kept}")
     return mask, threshold, channels
-
-
-def _kept_fewer(kept: int, size: int) -> bool:
-    return 2 * kept <= size
