@@ -127,12 +127,11 @@ def _pack(name: str, array: NDArray[Any], base: NDArray[Any] | None) -> tuple[by
             f"array {name!r} of {array.dtype} with {array.ndim} axes cannot be sent; allowed: names of 1 to {_NAME} "
             f"ASCII letters, at most {_MOST_AXES} axes, float32, float64, int8, uint8, int32, int64, bool"
         )
-    form, data = PLAIN, b""
     if code == "<f4":
         near = base.reshape(-1) if base is not None and (base.dtype, base.shape) == (array.dtype, array.shape) else None
         form, data = pack_floats(np.ascontiguousarray(array).reshape(-1), near)
     else:
-        data = np.ascontiguousarray(array).tobytes()
+        form, data = PLAIN, array.tobytes()
     shape = [*array.shape, *[0] * (_MOST_AXES - array.ndim)]
     return _ENTRY.pack(name.encode(), _DTYPES.index(code), array.ndim, form, *shape, len(data)), data
 

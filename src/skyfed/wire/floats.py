@@ -39,7 +39,15 @@ def unpack_floats(form: int, data: memoryview, near: Singles) -> Singles:
         raise DecodeError(f"floats in form {form}")
     values, reader = np.empty(len(near), np.float32), Reader(data)
     for part in chunks(len(near)):
-        values[part] = _unpack_chunk(reader, near[part])
+        start = _ordered(near[part])
+        packed, differences = bytes(reader.take(reader.number(8 * len(start) + 4096))), np.empty_like(start)
+        with panics("packed floats are damaged"):
+            progress = standalone.simple_decompress_into(packed, differences)
+        if progress.n_processed != len(start) or not progress.finished:
+            raise DecodeError(f"{progress.n_processed} packed floats, {len(start)} expected")
+        if standalone.simple_compress(differences, _HOW) != packed:
+            raise DecodeError("packed floats are not as this version of pcodec packs them")
+        values[part] = _mirrored(differences + start).view(np.float32)
     reader.end()
     return values
 
@@ -47,18 +55,6 @@ def unpack_floats(form: int, data: memoryview, near: Singles) -> Singles:
 def _pack_chunk(values: Singles, near: Singles) -> bytes:
     packed: bytes = standalone.simple_compress(_ordered(values) - _ordered(near), _HOW)
     return number(len(packed)) + packed
-
-
-def _unpack_chunk(reader: Reader, near: Singles) -> Singles:
-    data = bytes(reader.take(reader.number(8 * len(near) + 4096)))
-    differences = np.empty(len(near), np.int32)
-    with panics("packed floats are damaged"):
-        progress = standalone.simple_decompress_into(data, differences)
-    if progress.n_processed != len(near) or not progress.finished:
-        raise DecodeError(f"{progress.n_processed} packed floats, {len(near)} expected")
-    if standalone.simple_compress(differences, _HOW) != data:
-        raise DecodeError("packed floats are not as this version of pcodec packs them")
-    return _mirrored(differences + _ordered(near)).view(np.float32)
 
 
 @contextmanager
