@@ -62,8 +62,8 @@ def _ratios(
 
 def _against_student(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     progress("vehicle-rounds against a straightforward PyTorch loop")
-    cores, module, state = usable_cores(), fleet.plain_model(), fleet.state()
-    batches = Batches(fleet.onboard.task)
+    cores, state, batches = usable_cores(), fleet.state(), Batches(fleet.onboard.task)
+    module = fleet.onboard.engine.plain(state["weights"])
     data = [TensorDataset(*batches.take(fleet.world.schedule.train_set(u, 0))) for u in range(2)]
     cpu: list[float] = []
 
@@ -189,7 +189,7 @@ def _overhead(fleet: Prepared, pairs: int, progress: Progress) -> Row:
 def _evaluation(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     progress("evaluation")
     torch.set_num_threads(1)
-    task, eager = fleet.onboard.task, fleet.plain_model().eval()
+    task, eager = fleet.onboard.task, fleet.onboard.engine.plain(fleet.state()["weights"]).eval()
     images = torch.from_numpy(task.test.inputs[:1000])
     plain, wide = (torch.split(Batches(task, wide=wide).ready(images), 250) for wide in (False, True))
     with torch.inference_mode():

@@ -6,12 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from torch import nn
-
 from skyfed.config import Config, load_config
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.jobs import Job
-from skyfed.learning.models import build_model
 from skyfed.onboard import Onboard
 from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import RunFolder
@@ -40,11 +37,6 @@ class Prepared:
     def do(self, sent: Arrays, vehicle: int = 0, label: str = "2ceoafl") -> None:
         """Do a vehicle's first round in this process."""
         self.onboard.do(self.job(sent, vehicle, label=label))
-
-    def plain_model(self) -> nn.Module:
-        """Return the model as PyTorch alone runs it."""
-        config, task = self.onboard.config, self.onboard.task
-        return build_model(config.model, task.outputs, task.shape, config.seed)
 
     def with_rows(self, rows: list[dict[str, Any]]) -> "Prepared":
         """Return the same fleet with other rows of algorithms."""
