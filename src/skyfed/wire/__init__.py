@@ -4,7 +4,6 @@ from skyfed.wire.buckets import bucket_starts as bucket_starts
 from skyfed.wire.codec import decode as decode
 from skyfed.wire.codec import encode as encode
 from skyfed.wire.codec import entries as entries
-from skyfed.wire.codec import paper_bits as paper_bits
 from skyfed.wire.codec import read_header as read_header
 from skyfed.wire.downlink import decode_content as decode_content
 from skyfed.wire.downlink import decode_model as decode_model
@@ -17,6 +16,7 @@ from skyfed.wire.message import Message as Message
 from skyfed.wire.message import check_sizes as check_sizes
 from skyfed.wire.message import decode_parts as decode_parts
 from skyfed.wire.message import encode_parts as encode_parts
+from skyfed.wire.payload import paper_bits as paper_bits
 from skyfed.wire.quantise import QUANTISERS as QUANTISERS
 from skyfed.wire.quantise import QuantiseSettings as QuantiseSettings
 from skyfed.wire.quantise import quantiser as quantiser

@@ -204,17 +204,6 @@ def entries(update: Update, reference: Reference) -> Singles:
     return QUANTISERS[body.scheme].dequantise(body.levels, body.norms, starts, body.s, body.seed)
 
 
-def paper_bits(size: int, delta: float, s: int, raw: bool) -> float:
-    """Bits of an upload by the paper's formula, mask included, at the drawn ratio delta (payload bits).
-
-    raw        p (1 - delta) (1 + 32) + p
-    quantised  p (1 - delta) (1 + ceil(log2 s)) + 32 + p
-    """
-    if raw:
-        return size * (1 - delta) * 33 + size
-    return size * (1 - delta) * (1 + math.ceil(math.log2(s))) + 32 + size
-
-
 def _length(update: Update, reference: Reference) -> float:
     """Return the l2 norm of d as it will be decoded."""
     body, total = update.body, 0.0
