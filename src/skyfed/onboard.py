@@ -100,13 +100,8 @@ class Onboard(Rows):
     def _probe(self, job: Job) -> Reply:
         """Measure what Theorem 1 needs to know about a vehicle's loss around w^t and w^{t+1} (A1, A2, Eq. 18)."""
         settings = self.algorithms[job.label].settings
-        now = Model(job.sent["weights"], job.sent["buffers"])
-        after = Model(job.sent["weights after"], job.sent["buffers after"])
-        sets = [job.data[name] for name in ("before", "samples", "later")]
         with seeded(self.config.seed, job.round, job.vehicle):
-            rng_key = (self.config.seed, job.round, job.vehicle or 0)
-            words, gradient = probe_vehicle(self.engine, settings.train, settings.theory, now, after, sets, rng_key)
-        return Reply({"vehicle": job.vehicle, **words}, arrays={"gradient": gradient})
+            return probe_vehicle(self.engine, settings.train, settings.theory, self.config.seed, job)
 
 
 def report_of(upload: Upload) -> dict[str, Any]:

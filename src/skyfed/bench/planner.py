@@ -45,7 +45,7 @@ def bench_planner(seeds: int, cap: float, workers: int, progress: Progress) -> l
 def _planned(problems: Sequence[Problem], workers: int) -> tuple[list[Plan], bool]:
     """Return exact plans, and whether all of them are verified and none is a fallback."""
     options = [Options(vehicle=k) for k in range(len(problems))]
-    plans = [flight for _, flight in sorted(plan_fleet(problems, "exact", options, workers), key=lambda pair: pair[0])]
+    plans = [flight for _, flight in sorted(plan_fleet(problems, "exact", options, workers))]  # by number
     verified = all(not verify(*pair) and not pair[1].note for pair in zip(problems, plans, strict=True))
     return plans, verified
 
@@ -124,9 +124,7 @@ def _long_missions(seeds: int, workers: int, progress: Progress) -> Row:
     worst = 0.0
     for classes, most_seconds, most_loss in ((10, 10.0, 0.001), (100, 60.0, 0.005)):
         progress(f"exact plans, T=1000, C={classes}")
-        plans, verified = _planned(
-            [missions(seed, 1, rounds=1000, classes=classes)[0] for seed in range(seeds)], workers
-        )
+        plans, verified = _planned([missions(seed, 1, 1000, classes)[0] for seed in range(seeds)], workers)
         seconds, loss = [flight.seconds for flight in plans], max(flight.loss(classes) for flight in plans)
         also |= {
             f"C={classes}: CPU s, median": median(seconds), f"C={classes}: CPU s, worst": max(seconds),

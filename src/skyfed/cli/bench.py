@@ -78,8 +78,7 @@ def bench_engine(
         from skyfed.report.curves import draw_law
         from skyfed.report.figures import save
 
-        drawing = draw_law(law.deltas, law.modelled, {"single weights": law.weight, "channels": law.channel})
-        save(drawing, figure.with_suffix(""))
+        save(draw_law(*law), figure.with_suffix(""))
     show_rows(f"Engine, {pairs} pairs", rows, as_json)
 
 

@@ -16,7 +16,7 @@ from skyfed.report.style import COLOURS, COLUMN, GRID, in_style, legend_above, w
 from skyfed.report.terminal_tables import console, table_of, title_of
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Table as Stored
-from skyfed.theory.bound import FORMS, TERMS, Form
+from skyfed.theory.bound import FORMS, TERMS, Form, averaged
 from skyfed.theory.diagnose import Diagnosis, diagnose
 
 SHADES = dict(zip(TERMS, (COLOURS[8], COLOURS[1], COLOURS[4], COLOURS[0], COLOURS[2], COLOURS[3]), strict=True))
@@ -64,7 +64,7 @@ def _print_bound(diagnosis: Diagnosis, out: Console) -> None:
         f"{title_of(diagnosis.algorithm)}: bound on the squared gradient, mean of {measured} measured rounds (Eq. 20)"
     )
     table = table_of(title, ["term", *FORMS])
-    means = {form: diagnosis.averages(form) for form in FORMS}
+    means = {form: averaged(diagnosis.constants, form) for form in FORMS}
     for term in TERMS:
         table.add_row(term, *(_number(means[form][term]) for form in FORMS))
     table.add_row("bound", *(_number(sum(means[form].values())) for form in FORMS), style="bold")
