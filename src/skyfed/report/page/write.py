@@ -20,7 +20,7 @@ from skyfed.report.bound import SHADES
 from skyfed.report.page.headline import COLUMNS, headline
 from skyfed.report.page.map import flight_maps
 from skyfed.report.page.places import SeedGroup, find_groups
-from skyfed.report.page.series import Json, accuracy_and_payloads, bounds, class_accuracy, looks
+from skyfed.report.page.series import Json, accuracy, bounds, class_accuracy, looks, payloads
 from skyfed.report.style import COLOURS
 
 _PURPLE = "#6F4E9C"  # for black, which dark paper does not show
@@ -47,14 +47,14 @@ def write_page(places: Sequence[Path], target: Path) -> Path:
 
 def render(groups: Sequence[SeedGroup]) -> str:
     """Return the page's text."""
-    lines, payloads = accuracy_and_payloads(groups)
+    charts = {"accuracy": accuracy, "payload": payloads, "classes": class_accuracy, "bound": bounds}
     data: Json = {
         "runs": [{"name": group.name, "classes": group.classes, "rounds": group.config.rounds} for group in groups],
         "looks": looks(groups),
-        "accuracy": lines,
-        "payload": payloads,
-        "classes": class_accuracy(groups),
-        "bound": bounds(groups),
+        **{
+            name: [{"run": run, **record} for run, group in enumerate(groups) for record in records_of(group)]
+            for name, records_of in charts.items()
+        },
         "terms": SHADES,
         "map": flight_maps(groups),
         "colours": [_PURPLE if colour == "#000000" else colour for colour in COLOURS],  # of vehicles
