@@ -299,7 +299,7 @@ def test_what_a_kill_left_of_a_common_page_does_not_keep_the_seeds_from_going_on
     assert [path.name for path in tmp_path.iterdir()] == ["seed-0"]
 
 
-@pytest.mark.parametrize("module", ["skyfed.runs.data", "skyfed.drivers.execute", "skyfed.runs.flights"])
+@pytest.mark.parametrize("module", ["skyfed.tasks", "skyfed.drivers.execute", "skyfed.runs.flights"])
 def test_a_signal_while_a_run_is_prepared_says_how_to_go_on(stage, stopped, tmp_path, module):
     """Importing and loading take seconds; a signal there stops at once."""
     folder = stopped.copy(tmp_path / "run")
