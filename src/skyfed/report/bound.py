@@ -27,7 +27,7 @@ def diagnoses(folder: Path) -> list[Diagnosis]:
     config = RunFolder.config_of(folder)
     recorded = []
     for name in config.labels:
-        rows = Stored(folder / name, "theory").rows() if (folder / name).is_dir() else []
+        rows = Stored(folder / name, "theory").rows()
         try:
             if rows:
                 recorded.append(diagnose(name, rows, Stored(folder / name, "uplink").rows()))

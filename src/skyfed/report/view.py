@@ -2,9 +2,9 @@
 
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 
 from rich.console import Console
 from rich.live import Live
@@ -13,6 +13,8 @@ from rich.text import Text
 from skyfed.algorithms import Row as Algorithm
 from skyfed.report.terminal import is_live, line_every
 from skyfed.runs.tables import Row
+
+Clock = Callable[[], float]  # seconds
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII = "_.-=+*%#"  # for terminals that show no blocks
@@ -25,12 +27,7 @@ class RunView:
     """Shows a run: for each algorithm its accuracy as a curve, megabytes and time left; or a line now and then."""
 
     def __init__(
-        self,
-        algorithms: list[Algorithm],
-        rounds: int,
-        plain: bool,
-        stop: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
+        self, algorithms: list[Algorithm], rounds: int, plain: bool, stop: Callable[[], None], clock: Clock = monotonic
     ) -> None:
         """Let `stop` be called after every round; it raises when the run shall end."""
         self._rounds, self._stop, self._clock, self._every = rounds, stop, clock, line_every(plain)
@@ -38,7 +35,6 @@ class RunView:
         self._pace = Pace({row.name: row.central for row in algorithms}, rounds, clock)
         self._curves: dict[str, list[float | None]] = {name: [] for name in self._titles}
         self._bytes = dict.fromkeys(self._titles, 0)
-        self._low, self._high = float("inf"), 0.0  # of all accuracies: one scale for all curves
         self._begun = self._last = clock()
         self._lock = threading.RLock()  # the terminal is drawn from a thread of its own
         self._live = None
@@ -90,11 +86,9 @@ class RunView:
     def _note(self, algorithm: str, row: Row) -> None:
         curve, accuracy = self._curves[algorithm], row["accuracy"]
         self._bytes[algorithm] += row["wire_bytes"]
-        if accuracy is None:
-            curve.append(curve[-1] if curve else None)  # not tested: what was known
-        else:
-            curve.append(accuracy)
-            self._low, self._high = min(self._low, accuracy), max(self._high, accuracy)
+        if accuracy is None and curve:
+            accuracy = curve[-1]  # not tested: what was known
+        curve.append(accuracy)
 
     def _accuracy(self, algorithm: str) -> str:
         curve = self._curves[algorithm]
@@ -112,12 +106,14 @@ class RunView:
                 widths.pop()  # the last columns matter least
             room = min(_WIDEST, width - sum(widths) - 2 * len(widths) - 1)
             marks, blank = (BLOCKS, "·") if blocks else (ASCII, " ")
-            top = max(self._high, self._low + _SPAN)
+            known = [value for curve in self._curves.values() for value in curve if value is not None]
+            low = min(known, default=0.0)  # one scale for all curves
+            top = max([0.0, low + _SPAN, *known])
             lines = []
             for name, (title, *others) in fields.items():
                 line = Text(f"{title:<{widths[0]}}"[: width - 1], "bold" if name == self._pace.now else "")
                 if room >= 4:
-                    curve = sparkline(self._curves[name], self._rounds, room, self._low, top, marks)
+                    curve = sparkline(self._curves[name], self._rounds, room, low, top, marks)
                     line.append(f"  {curve}", "cyan").append(blank * (room - len(curve)), "dim")
                 for wide, text in zip(widths[1:], others, strict=False):
                     line.append(f"  {text:>{wide}}", "")
@@ -151,7 +147,7 @@ class RunView:
 class Pace:
     """Counts rounds and measures what they take; rounds of an earlier session count as done but say nothing of pace."""
 
-    def __init__(self, kinds: Mapping[str, bool], rounds: int, clock: Callable[[], float]) -> None:
+    def __init__(self, kinds: Mapping[str, bool], rounds: int, clock: Clock) -> None:
         """Take the algorithms, with whether each is central: that makes another pace."""
         self._clock, self._rounds, self._kinds = clock, rounds, kinds
         self._left = dict.fromkeys(kinds, rounds)
