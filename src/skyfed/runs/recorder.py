@@ -181,12 +181,9 @@ class RowRecorder:
         """Return the mean over the places of the best past accuracy less the present one, on the whole test set."""
         if per_class is None:
             return None
-        now = np.array([np.nan if x is None else x for x in per_class])
-        if self._best_class is None:
-            self._best_class = now
-            return 0.0
-        lost = np.fmax(self._best_class - now, 0.0)
-        self._best_class = np.fmax(self._best_class, now)
+        now = np.array(per_class, np.float64)
+        best = now if self._best_class is None else self._best_class
+        self._best_class, lost = np.fmax(best, now), np.fmax(best - now, 0.0)
         return float(np.nanmean(lost)) if np.isfinite(lost).any() else 0.0
 
 
