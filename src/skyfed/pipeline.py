@@ -36,12 +36,27 @@ def prepare(config: "Config") -> "Mission":
 
 
 def load_data(config: "Config", plain: bool) -> "Task":
-    """Load the data; what does not fit it or is not here shows now, before anything is written."""
-    from skyfed.report.live import reading
-    from skyfed.runs.data import load_fitting
+    """Load the data and check that it fits the field, and that trackers, algorithms, model and device are here.
 
+    What is wrong shows now, before anything is written.
+    """
+    from skyfed.errors import BadInputError
+    from skyfed.report.live import reading
+    from skyfed.tasks import load_task
+    from skyfed.track.settings import require_trackers
+
+    require_trackers(config.track)
     with reading(plain) as progress:
-        return load_fitting(config, progress)
+        task = load_task(config.data, progress)
+    if len(task.places) != config.field.classes:
+        here = f"{config.data.name} has {len(task.places)} classes"
+        raise BadInputError(f"field.classes = {config.field.classes}: {here}; allowed: the same number")
+    from skyfed.learning.evaluate import try_task  # PyTorch: not before the data is known to be good
+    from skyfed.onboard import Onboard
+
+    try_task(task)
+    Onboard(config, task)
+    return task
 
 
 def plan_flights(

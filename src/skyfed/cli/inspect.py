@@ -107,7 +107,7 @@ def bound(
     skyfed run smoke --set theory.every=5 --out runs/theory
     skyfed bound runs/theory
     """
-    from skyfed.report.bound import diagnoses, draw_bound, print_bounds, print_json
+    from skyfed.report.bound import diagnoses, draw_bound, print_bound, print_json
     from skyfed.report.figures import save
     from skyfed.runs.folder import RunFolder
 
@@ -115,7 +115,8 @@ def bound(
     if as_json:
         print_json(diagnosed)
         return
-    print_bounds(diagnosed)
+    for diagnosis in diagnosed:
+        print_bound(diagnosis)
     figures = RunFolder(folder).subfolder("figures")
     rounds = RunFolder(folder).read_config().rounds
     for diagnosis in diagnosed:

@@ -79,7 +79,7 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
     """Let a sampler choose the runs of a sweep, then say which was best."""
     from skyfed.drivers.optuna_search import require_optuna, run_search
     from skyfed.report.live import counting
-    from skyfed.report.search_table import goal_of, print_search
+    from skyfed.report.terminal_tables import goal_of, print_search
     from skyfed.runs.search_space import Trials
 
     require_optuna()

@@ -43,8 +43,8 @@ def run_search(
             lines += _batch(search, trials, waiting, place, parallel, cores, score)
             for _ in waiting:
                 done()
-            if best := trials.best(search.table.upwards):
-                write_whole(place / "best.toml", best_config(search, best).encode())
+            if ranked := trials.ranked(search.table.upwards):
+                write_whole(place / "best.toml", best_config(search, ranked[0]).encode())
     return lines
 
 

@@ -54,16 +54,17 @@ class Tracking(AbstractContextManager["Tracking"]):
             if first != self._rounds or not self._ledger.get(name, algorithm, "whole"):
                 self._open.append(name)
                 with self._dropping(name):
-                    sink.begin(algorithm, points)
+                    sink.begin(algorithm)
+                    sink.log(points)
         self._watcher.begin(algorithm, first, rows)
 
     def round(self, algorithm: str, row: Row) -> None:
         """Hand on a finished round; the watcher comes last, since it may stop the run."""
-        (point,) = self._points([row])
+        points = self._points([row])
         self._done = row["round"] + 1
         for name in list(self._open):
             with self._dropping(name):
-                self._sinks[name].round(point)
+                self._sinks[name].log(points)
         self._watcher.round(algorithm, row)
 
     def _points(self, rows: list[Row]) -> list[Point]:

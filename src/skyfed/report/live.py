@@ -70,14 +70,13 @@ def transferring(plain: bool) -> Iterator[Callable[[str, int, int], None]]:
         named: set[str] = set()
 
         def show(what: str, done: int, total: int) -> None:
-            if total <= 0:
-                if what not in named:
-                    bars.console.print(f"fetching {what}")
+            if total > 0:
+                if what not in tasks:
+                    tasks[what] = bars.add_task(what, total=total, completed=done)
+                bars.update(tasks[what], completed=done, total=max(done, total))
+            elif what not in named:
+                bars.console.print(f"fetching {what}")
                 named.add(what)
-                return
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total, completed=done)
-            bars.update(tasks[what], completed=done, total=max(done, total))
 
         yield show
 

@@ -27,11 +27,11 @@ class Point:
 class Sink(Protocol):
     """A tracker: one run of its own for each algorithm, one after the other."""
 
-    def begin(self, algorithm: str, points: list[Point]) -> None:
-        """Open the algorithm's run, new or again; `points` are the rounds that are done."""
+    def begin(self, algorithm: str) -> None:
+        """Open the algorithm's run, new or again."""
 
-    def round(self, point: Point) -> None:
-        """Add a round."""
+    def log(self, points: list[Point]) -> None:
+        """Add rounds: those that were done before, then each as it ends."""
 
     def end(self, summary: dict[str, float], whole: bool) -> None:
         """Close the algorithm's run; `whole` if it was trained to the end."""
