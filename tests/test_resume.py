@@ -25,7 +25,7 @@ from run_cases import ALGORITHMS, fleet_plan, pictures, rows_of, tiny_config, wr
 from skyfed.config import Config
 from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
-from skyfed.report import draw
+from skyfed.report import figures
 from skyfed.report.learning_curves import read_curves
 from skyfed.runs import recorder as recorder_module
 from skyfed.runs.checkpoint import Checkpoints, Saved, pack_model, unpack_model
@@ -323,12 +323,12 @@ main()
 def test_a_figure_that_is_there_is_whole(tmp_path, monkeypatch):
     """A kill while a figure is written leaves none by its name, which would count as drawn."""
     figure = Figure()
-    monkeypatch.setattr(draw.os, "replace", lambda *_: pytest.fail("killed"))
+    monkeypatch.setattr(os, "replace", lambda *_: pytest.fail("killed"))
     with pytest.raises(pytest.fail.Exception):
-        draw._save(figure, tmp_path / "fig3-accuracy")
+        figures.save(figure, tmp_path / "fig3-accuracy")
     assert not [path for path in tmp_path.iterdir() if path.name[0] != "."]
     monkeypatch.undo()
-    draw._save(figure, tmp_path / "fig3-accuracy")
+    figures.save(figure, tmp_path / "fig3-accuracy")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fig3-accuracy.pdf", "fig3-accuracy.png"]
 
 

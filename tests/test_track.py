@@ -13,12 +13,12 @@ from skyfed.cli import run_arguments
 from skyfed.config import Config, load_config
 from skyfed.drivers import tracking
 from skyfed.drivers.execute import execute
-from skyfed.drivers.tracking import Tracking
+from skyfed.drivers.tracking import Tracking, hparams
 from skyfed.errors import BadInputError
 from skyfed.runs.folder import RunFolder, run_identity
 from skyfed.runs.tables import Row, Table
 from skyfed.track.settings import require_trackers
-from skyfed.track.sink import Ledger, Tracked, flat
+from skyfed.track.sink import Ledger, Tracked
 
 KNOWN, PLAN = pictures().task(), fleet_plan(rounds=5)
 NAMES = ["tensorboard", "mlflow", "wandb"]
@@ -285,7 +285,12 @@ def test_a_folder_beside_the_config_is_meant(tmp_path):
 
 
 def test_settings_are_flat_values():
-    assert flat({"a": {"b": 1, "c": [1, 2]}, "d": "x", "e": True}) == {"a.b": 1, "a.c": "[1, 2]", "d": "x", "e": True}
+    assert hparams({"a": {"b": 1, "c": [1, 2]}, "d": "x", "e": True}) == {
+        "a.b": 1,
+        "a.c": "[1, 2]",
+        "d": "x",
+        "e": True,
+    }
 
 
 def test_a_seed_s_folder_is_named_with_those_above(tmp_path):

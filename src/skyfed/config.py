@@ -193,7 +193,7 @@ def config_from_tree(tree: dict[str, Any]) -> Config:
     except ValidationError as error:
         raise BadInputError(" ".join(_one_line(error, tree, Config).splitlines())) from None
     except UnicodeEncodeError as error:
-        culprit = next((key for key, value in _leaves(tree) if _undecodable(value)), "config")
+        culprit = next((key for key, value in leaves(tree) if _undecodable(value)), "config")
         raise BadInputError(f"{culprit}: not UTF-8 ({error.reason})") from None
     except RecursionError:
         raise BadInputError(f"{next(iter(tree))}: nested too deeply") from None
@@ -201,9 +201,9 @@ def config_from_tree(tree: dict[str, Any]) -> Config:
 
 def changed(configs: Sequence[Config]) -> dict[str, list[Any]]:
     """Keys whose values differ, with every config's value."""
-    leaves = [dict(_leaves(config.model_dump(mode="json"))) for config in configs]
-    keys = dict.fromkeys(key for each in leaves for key in each)
-    values_of = {key: [each.get(key) for each in leaves] for key in keys}
+    each_leaves = [dict(leaves(config.model_dump(mode="json"))) for config in configs]
+    keys = dict.fromkeys(key for each in each_leaves for key in each)
+    values_of = {key: [each.get(key) for each in each_leaves] for key in keys}
     return {key: values for key, values in values_of.items() if any(value != values[0] for value in values)}
 
 
@@ -339,9 +339,10 @@ def _plain(message: str) -> str:
     return message.removeprefix("Value error, ").replace("Input should be", "must be")
 
 
-def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all settings of a tree as "table.key" and value."""
     for key, value in tree.items():
         if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

@@ -43,10 +43,10 @@ def bench_fleet(vehicles: int, rounds: int, announce: Progress) -> list[Row]:
             {"overhead of a round (s)": large["beyond"]},
         ),
         Row(
-            "what a vehicle's look for work costs the SuperLink", looks.kept * 1e3, "ms CPU", "-", "-", True,
-            {"with a new connection (ms)": looks.fresh * 1e3, "nobody asks (ms a second)": looks.idle * 1e3,
-             "vehicles that wait and keep a core busy": int(_FLOWER * (1 - looks.idle) / looks.kept),
-             "memory at rest (MB)": looks.memory / 1e6},
+            "what a vehicle's look for work costs the SuperLink", looks["kept"] * 1e3, "ms CPU", "-", "-", True,
+            {"with a new connection (ms)": looks["fresh"] * 1e3, "nobody asks (ms a second)": looks["idle"] * 1e3,
+             "vehicles that wait and keep a core busy": int(_FLOWER * (1 - looks["idle"]) / looks["kept"]),
+             "memory at rest (MB)": looks["memory"] / 1e6},
         ),
         Row(
             "what a vehicle's part in a round costs the SuperLink", seldom["part"], "s CPU", "-", "-", True,
