@@ -7,7 +7,6 @@ the same share of its channels, those with the largest weights.
 
 import copy
 from collections.abc import Sequence
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -19,8 +18,9 @@ from torch import Tensor, nn
 from skyfed.errors import BadInputError
 from skyfed.learning.flat import FlatModel, Layout
 from skyfed.learning.models import BasicBlock, ResNet
+from skyfed.learning.prune import Ticket
 from skyfed.learning.shapes import Conv, Shape, multiplications
-from skyfed.types import Bools, Floats, Ints, Singles
+from skyfed.types import Bools, Floats, Ints
 from skyfed.wire import Channels
 
 Groups = list[list[tuple[str, int]]]  # for each group its members: name of a parameter or buffer, axis of the channels
@@ -145,6 +145,16 @@ class ChannelPruner:
         self._counters = [(b, b.clone()) for b in self._small.buffers() if not b.is_floating_point()]
         self.channels = self._channels(model.layout)
 
+    def ticket(self, model: FlatModel, delta: float) -> Ticket:
+        """Return the ticket of the channels with the largest weights that a model has now."""
+        kept = self.choose(model.weights, delta)
+        mask, total = self.mask(kept)
+        return Ticket(mask, float("nan"), total, np.concatenate(kept))
+
+    def by_group(self, channels: Bools) -> Kept:
+        """Return the channels of a ticket group by group."""
+        return np.split(channels, np.cumsum(self._sizes)[:-1])
+
     def choose(self, weights: Tensor, delta: float) -> Kept:
         """Return the channels that stay under the budget 1 - delta, by the weights after the dense steps."""
         counts = self._counts(1 - delta)
@@ -178,21 +188,6 @@ class ChannelPruner:
                 stored = np.broadcast_to(stored[(0,) * (len(shape) - 2)], (len(self._live[name]), *shape[:2]))
             parts.append(stored.reshape(-1))
         return np.concatenate(parts), total
-
-    def entries(self, kept: Kept, live: Singles) -> Singles:
-        """Return those of (n,) live entries that stay: `live[mask]`, but taken rows and columns at a time."""
-        layout, parts = self._model.layout, []
-        for name, shape, order, (start, stop) in zip(
-            layout.names, layout.shapes, layout.orders, pairwise(layout.live_starts.tolist()), strict=True
-        ):
-            stored = [shape[axis] for axis in order]
-            if name in self._live:  # such kernels are stored tap by tap
-                stored, order = [len(self._live[name]), *shape[:2]], (2, 0, 1)
-            part = live[start:stop].reshape(stored)
-            for axis, flags in self._flags(name, kept).items():
-                part = part.compress(flags, order.index(axis))
-            parts.append(part.reshape(-1))
-        return np.concatenate(parts)
 
     def cut(self, kept: Kept, entries: Tensor) -> FlatModel:
         """Return the small model with the weights of the live entries that stay, and the large one's buffers."""

@@ -95,12 +95,6 @@ class Layout:
         return np.concatenate(parts)
 
 
-def runs_of(flags: Bools) -> tuple[slice, ...]:
-    """Return the runs of entries that are true."""
-    edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
-    return tuple(slice(int(start), int(stop)) for start, stop in edges)
-
-
 class FlatModel:
     """A module whose parameters and float buffers are views of one vector each.
 
@@ -166,11 +160,11 @@ class FlatModel:
             tuple(orders) if like is None else like.layout.orders,
             tuple(id(parameter) in matrices for parameter in parameters),
             sum(buffer.numel() for buffer in buffers),
-            _merged(_live_parts(parameters, starts, dead)) if dead else None,
+            merged_runs(_live_parts(parameters, starts, dead)) if dead else None,
         )
         pieces = zip(parameters, pairwise(starts.tolist()), strict=True)
         # the runs of the gradient that backward passes add to: all but the kernels of `TapConv2d`
-        self._added = _merged(piece for parameter, piece in pieces if id(parameter) not in tapped)
+        self._added = merged_runs(piece for parameter, piece in pieces if id(parameter) not in tapped)
         self.weights, self.gradient = (_zeros(self.layout.size, dtype, self.device) for _ in range(2))
         slopes = self.views(self.gradient)
         for parameter, part, slope in zip(parameters, self.views(self.weights), slopes, strict=True):
@@ -327,7 +321,7 @@ def _live_parts(parameters: Sequence[Tensor], starts: Ints, dead: dict[int, Bool
             yield start + tap * size, start + (tap + 1) * size
 
 
-def _merged(parts: Iterable[tuple[int, int]]) -> tuple[slice, ...]:
+def merged_runs(parts: Iterable[tuple[int, int]]) -> tuple[slice, ...]:
     """Return ascending parts (start, stop) as runs; neighbours become one."""
     runs: list[slice] = []
     for start, stop in parts:
