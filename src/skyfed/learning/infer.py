@@ -157,12 +157,11 @@ class _Matrix:
         weight, bias = _folded(conv, norm)
         plan = plan_taps(conv, shape)
         taps = weight.permute(2, 3, 1, 0).flatten(0, 1)  # tap, in, out
-        ins = max(product.into + product.count for product in plan.products)  # strides may never reach the last pixels
+        ins = max(product.ins.stop for product in plan.products)  # strides may never reach the last pixels
         outs = plan.out[0] * plan.out[1]
         matrix = weight.new_zeros(ins, taps.shape[1], outs, taps.shape[2])
         for product in plan.products:
-            for k in range(product.count):
-                matrix[product.into + k, :, product.out_of + k] = taps[product.tap]
+            matrix[product.ins, :, product.outs] = taps[product.tap]
         self._matrix = matrix.view(ins * taps.shape[1], -1)
         self._bias = bias.repeat(outs)
 
@@ -192,8 +191,8 @@ class _Gathered:
         plan = plan_taps(conv, shape)
         sees: list[list[tuple[int, int]]] = [[] for _ in range(plan.out[0] * plan.out[1])]
         for product in plan.products:
-            for k in range(product.count):
-                sees[product.out_of + k].append((product.into + k, product.tap))
+            for pixel, out in zip(product.ins, product.outs, strict=True):
+                sees[out].append((pixel, product.tap))
         self._count = shape[0] * shape[1]
         self._sees = [[pixel for pixel, _ in pairs] for pairs in sees]
         self._weights = [torch.cat([taps[tap] for _, tap in pairs], dim=1) for pairs in sees]
