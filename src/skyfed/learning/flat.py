@@ -16,7 +16,6 @@ from skyfed.errors import BadInputError
 from skyfed.learning.padding_free_conv import TapConv2d, use_taps
 from skyfed.learning.shapes import Conv, Shape, conv_inputs, live_taps
 from skyfed.types import Bools, Ints, Singles
-from skyfed.wire import Channels
 
 _Array = TypeVar("_Array", bound=NDArray[np.generic])
 Order = tuple[int, ...]
@@ -32,7 +31,6 @@ class Layout:
     matrices       which tensors are weights of convolutions and linear layers
     buffers        number of float buffer entries (running means and variances)
     live           runs of entries that can have a gradient; None where all p can
-    channels       channels that the live entries belong to, where whole channels are pruned
     """
 
     names: tuple[str, ...]
@@ -42,7 +40,6 @@ class Layout:
     matrices: tuple[bool, ...]
     buffers: int
     live: tuple[slice, ...] | None = None
-    channels: Channels | None = None
 
     @property
     def size(self) -> int:
@@ -117,31 +114,29 @@ class FlatModel:
         device: torch.device | None = None,
         inputs: Shape | None = None,
         wide: bool = False,
-        seen: dict[str, list[Shape]] | None = None,
         probe: bool = False,
         like: "FlatModel | None" = None,
     ) -> None:
-        """Take over a module. `seen` holds the input shapes of its convolutions, if they are known already.
+        """Take over a module.
 
-        With `probe`, a module that is not built in is tried before these shapes are used. A module cut out of another
-        is `like` that one: same type, same layout, and its weights are zero until they are filled in.
+        With `probe`, a module that is not built in is tried before the shapes of its maps are used. A module cut out of
+        another is `like` that one: same type, same layout, and its weights are zero until they are filled in.
         """
         if like is not None:
-            dtype, device, wide, seen = like.weights.dtype, like.device, like.wide, like.seen
+            dtype, device, wide = like.weights.dtype, like.device, like.wide
         self.device = device or torch.device("cpu")
         self.module = module if like is not None else module.to(self.device, dtype)
         trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
         if not trained:
             raise BadInputError("model.name: the module has no weights to train")
         parameters = list(trained.values())
-        if seen is None:
-            seen = {} if inputs is None else conv_inputs(module, inputs)
         if like is None:
+            seen = {} if inputs is None else conv_inputs(module, inputs)
             dead = _dead_taps(module, seen)
+            if probe and seen and not _harmless(module, dead, inputs or ()):
+                seen, dead = {}, {}
         else:
-            dead = {id(module.get_parameter(name)): taps for name, taps in like.dead_taps.items()}
-        if probe and seen and not _harmless(module, seen, dead, inputs or ()):
-            seen, dead = {}, {}
+            seen, dead = like.seen, {id(module.get_parameter(name)): taps for name, taps in like.dead_taps.items()}
         if self.device.type == "cpu":
             use_taps(module, seen)
         self.seen, self.wide = seen, wide and self.device.type == "cpu"
@@ -270,13 +265,13 @@ def usable_device(name: str) -> torch.device:
     return device
 
 
-def _harmless(module: nn.Module, seen: dict[str, list[Shape]], dead: dict[int, Bools], inputs: Shape) -> bool:
+def _harmless(module: nn.Module, dead: dict[int, Bools], inputs: Shape) -> bool:
     """Try a module in training: no gradient at dead taps, and the same gradients with taps as without."""
     example = next(module.parameters())
     plain, fast = copy.deepcopy(module), copy.deepcopy(module)
     try:
         with torch.random.fork_rng(devices=[]):
-            FlatModel(fast, example.dtype, example.device, seen=seen)
+            FlatModel(fast, example.dtype, example.device, inputs)
             images = torch.randn(4, *inputs, dtype=example.dtype, device=example.device)
             for model in (plain, fast):
                 torch.default_generator.manual_seed(0)  # some modules draw random numbers
