@@ -1,7 +1,7 @@
 """A model's weights, gradients and buffers as flat vectors that its tensors are views of."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -136,18 +136,16 @@ class FlatModel:
             if probe and seen and not _harmless(module, dead, inputs or ()):
                 seen, dead = {}, {}
         else:
-            seen, dead = like.seen, {id(module.get_parameter(name)): taps for name, taps in like.dead_taps.items()}
+            seen, dead = like.seen, like.dead_taps
         if self.device.type == "cpu":
             use_taps(module, seen)
-        self.seen, self.wide = seen, wide and self.device.type == "cpu"
-        self.dead_taps = {name: dead[id(p)] for name, p in module.named_parameters() if id(p) in dead}
+        self.seen, self.dead_taps, self.wide = seen, dead, wide and self.device.type == "cpu"
         self._taps = [layer for layer in module.modules() if isinstance(layer, TapConv2d)]
         tapped = {id(layer.weight) for layer in self._taps}
+        matrices = {id(layer.weight) for layer in module.modules() if isinstance(layer, Conv | nn.Linear)}
         buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
         starts = np.cumsum([0, *(parameter.numel() for parameter in parameters)])
-        matrices = {id(layer.weight) for layer in module.modules() if isinstance(layer, Conv | nn.Linear)}
-        by_tap = tapped | set(dead)
-        orders = [_order(parameter, by_tap, self.wide) for parameter in parameters]
+        orders = [_order(p, name in dead or id(p) in tapped, self.wide) for name, p in trained.items()]
         self.layout = Layout(
             tuple(trained),
             tuple(tuple(parameter.shape) for parameter in parameters),
@@ -155,7 +153,7 @@ class FlatModel:
             tuple(orders) if like is None else like.layout.orders,
             tuple(id(parameter) in matrices for parameter in parameters),
             sum(buffer.numel() for buffer in buffers),
-            merged_runs(_live_parts(parameters, starts, dead)) if dead else None,
+            merged_runs(_live_parts(trained, starts, dead)) if dead else None,
         )
         pieces = zip(parameters, pairwise(starts.tolist()), strict=True)
         # the runs of the gradient that backward passes add to: all but the kernels of `TapConv2d`
@@ -265,7 +263,7 @@ def usable_device(name: str) -> torch.device:
     return device
 
 
-def _harmless(module: nn.Module, dead: dict[int, Bools], inputs: Shape) -> bool:
+def _harmless(module: nn.Module, dead: dict[str, Bools], inputs: Shape) -> bool:
     """Try a module in training: no gradient at dead taps, and the same gradients with taps as without."""
     example = next(module.parameters())
     plain, fast = copy.deepcopy(module), copy.deepcopy(module)
@@ -277,10 +275,10 @@ def _harmless(module: nn.Module, dead: dict[int, Bools], inputs: Shape) -> bool:
                 torch.default_generator.manual_seed(0)  # some modules draw random numbers
                 model.train()(images).square().sum().backward()
         apart = whole = 0.0
-        for old, right, quick in zip(module.parameters(), plain.parameters(), fast.parameters(), strict=True):
+        for (name, right), quick in zip(plain.named_parameters(), fast.parameters(), strict=True):
             if right.grad is None or quick.grad is None:
                 continue
-            if id(old) in dead and right.grad[..., torch.from_numpy(dead[id(old)])].any():
+            if name in dead and right.grad[..., torch.from_numpy(dead[name])].any():
                 return False
             apart += float((right.grad - quick.grad).double().square().sum())
             whole += float(right.grad.double().square().sum())
@@ -289,28 +287,28 @@ def _harmless(module: nn.Module, dead: dict[int, Bools], inputs: Shape) -> bool:
         return False
 
 
-def _dead_taps(module: nn.Module, seen: dict[str, list[Shape]]) -> dict[int, Bools]:
-    """Return the dead taps of kernels by the identity of the parameter, where there are any."""
+def _dead_taps(module: nn.Module, seen: dict[str, list[Shape]]) -> dict[str, Bools]:
+    """Return the dead taps of kernels by the name of the parameter, where there are any."""
     live: dict[int, Bools] = {}
     for name, layer in module.named_modules():
         if isinstance(layer, Conv):
             taps = live_taps(layer, seen.get(name, []))
-            key = id(layer.weight)
-            live[key] = live[key] | taps if key in live else taps
-    return {key: ~taps for key, taps in live.items() if not taps.all()}
+            live[id(layer.weight)] = taps | live.get(id(layer.weight), False)
+    parameters = ((name, live.get(id(parameter))) for name, parameter in module.named_parameters())
+    return {name: ~taps for name, taps in parameters if taps is not None and not taps.all()}
 
 
-def _order(parameter: Tensor, taps: set[int], wide: bool) -> Order:
+def _order(parameter: Tensor, by_tap: bool, wide: bool) -> Order:
     axes = tuple(range(parameter.dim()))
-    if id(parameter) in taps:
+    if by_tap:
         return (*axes[2:], 0, 1)
     return (0, 2, 3, 1) if wide and len(axes) == 4 else axes
 
 
-def _live_parts(parameters: Sequence[Tensor], starts: Ints, dead: dict[int, Bools]) -> Iterator[tuple[int, int]]:
+def _live_parts(trained: dict[str, nn.Parameter], starts: Ints, dead: dict[str, Bools]) -> Iterator[tuple[int, int]]:
     """Yield start and stop of every live tap, and of every parameter without dead taps."""
-    for start, parameter in zip(starts[:-1].tolist(), parameters, strict=True):
-        taps = dead.get(id(parameter), np.zeros(1, bool)).reshape(-1)
+    for start, (name, parameter) in zip(starts[:-1].tolist(), trained.items(), strict=True):
+        taps = dead.get(name, np.zeros(1, bool)).reshape(-1)
         size = parameter.numel() // len(taps)
         for tap in np.flatnonzero(~taps).tolist():
             yield start + tap * size, start + (tap + 1) * size
