@@ -865,7 +865,7 @@ def test_delivered_is_the_largest_slice_that_vehicles_train(model):
     flat, pruner = engine.training(), engine.pruner(station.algorithm.settings.prune)
     flat.load(state["weights"], state["buffers"])
     kept = pruner.choose(flat.weights, 0.5)
-    small = pruner.cut(kept, torch.from_numpy(flat.start[pruner.mask(kept)[0]]))
+    small = pruner.cut(kept, torch.from_numpy(state["weights"][pruner.mask(kept)[0]]))
     test = engine.task.test
     images, truth = engine.batches.ready(torch.from_numpy(test.inputs[:40])), torch.from_numpy(test.targets[:40]).long()
     with torch.inference_mode():

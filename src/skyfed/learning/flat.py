@@ -169,26 +169,20 @@ class FlatModel:
         self.buffers = torch.cat([empty, *(buffer.reshape(-1) for buffer in buffers)])
         for buffer, part in zip(buffers, torch.split(self.buffers, [b.numel() for b in buffers]), strict=True):
             buffer.set_(part.view(buffer.shape))  # type: ignore[call-overload]
-        self.start: Singles = np.empty(0, np.float32)  # live entries as they were loaded
         # counters and other integers are not sent: every round starts from their initial values
         self._counters = [(buffer, buffer.clone()) for buffer in module.buffers() if not buffer.is_floating_point()]
 
     def load(self, live: Singles, buffers: Singles) -> None:
-        """Copy (n,) live entries and buffers in."""
-        self.start = live
+        """Copy (n,) live entries and buffers in; counters start again."""
         self.fill(torch.from_numpy(live))
-        self.reset(torch.from_numpy(buffers))
+        self.buffers.copy_(torch.from_numpy(buffers))
+        for counter, first in self._counters:
+            counter.copy_(first)
 
     def fill(self, live: Tensor) -> None:
         """Copy (n,) live entries in; all else stays."""
         for run, part in self.layout.parts():
             self.weights[run].copy_(live[part])
-
-    def reset(self, buffers: Tensor) -> None:
-        """Copy buffers in; counters start again."""
-        self.buffers.copy_(buffers)
-        for counter, first in self._counters:
-            counter.copy_(first)
 
     def mask(self, kept: Tensor) -> None:
         """Set live entries to zero where this (n,) mask is zero."""
