@@ -161,7 +161,8 @@ class _Matrix:
         outs = prod(plan.out)
         matrix = weight.new_zeros(ins, taps.shape[1], outs, taps.shape[2])
         for product in plan.products:
-            matrix[product.ins, :, product.outs] = taps[product.tap]
+            for pixel, out in zip(product.ins, product.outs, strict=True):
+                matrix[pixel, :, out] = taps[product.tap]
         self._matrix = matrix.view(ins * taps.shape[1], -1)
         self._bias = bias.repeat(outs)
 

@@ -36,8 +36,8 @@ class Product(NamedTuple):
 
     def rows(self, batch: int) -> tuple[slice, slice]:
         """Return its rows of the input and of the output, where every pixel has one row per picture."""
-        ins, outs = (slice(pixels.start * batch, pixels.stop * batch) for pixels in (self.ins, self.outs))
-        return ins, outs
+        ins, outs = self.ins, self.outs
+        return slice(ins.start * batch, ins.stop * batch), slice(outs.start * batch, outs.stop * batch)
 
 
 @dataclass(frozen=True)
