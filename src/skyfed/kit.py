@@ -10,7 +10,8 @@ from skyfed.errors import SkyfedError
 from skyfed.learning.batches import Batch
 from skyfed.learning.engine import Engine
 from skyfed.learning.flat import Adjust, Layout
-from skyfed.learning.local import Ticket, Trained, descend, find_ticket, train
+from skyfed.learning.local import Trained, descend, find_ticket, train
+from skyfed.learning.prune import Ticket
 from skyfed.rng import stream
 from skyfed.tasks import Samples
 from skyfed.types import Arrays, Ints, Model, Quantised, Raw, Singles, Update
@@ -100,12 +101,9 @@ class Kit:
         """Train rho dense local rounds and keep the share 1 - delta that is largest after them (Eq. 8, mask)."""
         settings, engine, rho = self.settings, self._engine, self.settings.train.rho
         self.work += rho
-        pruner = engine.pruner(settings.prune)
-        return find_ticket(
-            engine.training(), received["weights"], received["buffers"],
-            self.batches(rho * settings.train.batches_per_round, "dense batches"), self.rate, engine.task.loss, delta,
-            engine.scope(settings.prune) if pruner is None else None, pruner,
-        )  # fmt: skip
+        dense = self.batches(rho * settings.train.batches_per_round, "dense batches")
+        pruner = engine.pruner(settings.prune) or engine.scope(settings.prune)
+        return find_ticket(engine.training(), received, dense, self.rate, engine.task.loss, delta, pruner)
 
     def descend(
         self,
@@ -127,11 +125,10 @@ class Kit:
         settings, engine = self.settings, self._engine
         kappa = settings.train.kappa if rounds is None else rounds
         self.work += kappa * (1 - delta)
-        trained = train(
-            engine.training(), received["weights"], received["buffers"],
-            self.batches(kappa * settings.train.batches_per_round), self.rate if rate is None else rate,
-            loss or engine.task.loss, ticket, engine.pruner(settings.prune), adjust,
-        )  # fmt: skip
+        batches, eta = self.batches(kappa * settings.train.batches_per_round), self.rate if rate is None else rate
+        pruner = engine.pruner(settings.prune)
+        loss = loss or engine.task.loss
+        trained = train(engine.training(), received, batches, eta, loss, ticket, pruner, adjust)
         self.loss = trained.loss
         return trained
 

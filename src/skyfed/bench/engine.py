@@ -168,7 +168,7 @@ def _overhead(fleet: Prepared, pairs: int, progress: Progress) -> Row:
         mask, _, _ = magnitude_mask(model.live(), 0.375, scope.runs, scope.dead)
         model.mask(torch.from_numpy(mask).to(model.weights.dtype))
         places = np.flatnonzero(mask)
-        accumulated(model.start[places], model.live()[places], 0.1)
+        accumulated(state["weights"][places], model.live()[places], 0.1)
 
     def pack() -> None:
         encode(kit.quantise(trained), onboard.reference_of(job.label, job.sent))

@@ -75,49 +75,34 @@ def aggregate(messages: Iterable[Message], settings: ServerSettings, vehicles: i
 
     The mean adds them up as they come, in float64 and in that order; all others keep them until the last is there.
     """
-    mean: _Sum | None = None
-    opinions: list[Opinion] = []
-    own: list[Message] = []
+    how, mean, opinions = settings.aggregate, None, list[Opinion]()
     for message in messages:
         update, wide = message.update, message.values().astype(np.float64)
         mean = mean or _Sum(message.reference.size, len(message.reference.buffers))
         if settings.clip is not None:
             wide *= min(1.0, settings.clip / max(float(np.sqrt(np.add.reduce(wide * wide))), 1e-300))
         message.notes["turned"] = False
-        if settings.aggregate == "mean" or message.weight <= 0:
+        if how == "mean" or message.weight <= 0:
             mean.add(wide, None if update.mask is None else update.places, update.buffers, message.weight)
-            continue
-        single = wide.astype(np.float32)
-        opinions.append(Opinion(message.vehicle, single, update.mask, update.buffers, message.weight))
-        own.append(message)
-    if mean is None or mean.total + sum(each.weight for each in opinions) <= 0:
+        else:
+            values = wide.astype(np.float32)
+            opinions.append(
+                Opinion(message.vehicle, values, update.mask, update.buffers, message.weight, message.notes)
+            )
+    if mean is None or mean.total + sum(opinion.weight for opinion in opinions) <= 0:
         return None
-    if settings.aggregate == "mean":
-        return mean.result({})
-    return _robust(settings, opinions, own, mean, vehicles, state)
-
-
-def _robust(
-    settings: ServerSettings,
-    opinions: list[Opinion],
-    messages: list[Message],
-    mean: "_Sum",
-    vehicles: int,
-    state: Arrays,
-) -> Aggregate:
-    memory: Arrays = {}
-    if settings.aggregate in ("trimmed", "median"):
-        gradient, buffers = combine(settings.aggregate, opinions, len(mean.values), settings.trim)
+    size, memory, turned = len(mean.values), Arrays(), list[int]()
+    if how in ("trimmed", "median"):
+        gradient, buffers = combine(how, opinions, size, settings.trim)
         return Aggregate(gradient, 1.0, buffers.astype(np.float32), memory)
-    turned: list[int] = []
-    if settings.aggregate == "consensus":
-        memory = {AGREEMENT: noted(state.get(AGREEMENT, no_agreement(vehicles)), opinions, len(mean.values))}
+    if how == "consensus":
+        memory[AGREEMENT] = noted(state.get(AGREEMENT, no_agreement(vehicles)), opinions, size)
         turned = against(memory[AGREEMENT])
-        for message in messages:
-            message.notes["turned"] = message.vehicle in turned
-    for each, factor in zip(opinions, factors(settings.aggregate, opinions, turned), strict=True):
-        mean.add(factor * each.values.astype(np.float64), each.places, each.buffers, each.weight)
-    return mean.result(memory)
+    scales = factors(how, opinions, turned) if opinions else []  # the mean has taken all uploads already
+    for opinion, factor in zip(opinions, scales, strict=True):
+        opinion.notes["turned"] = opinion.vehicle in turned
+        mean.add(factor * opinion.values.astype(np.float64), opinion.places, opinion.buffers, opinion.weight)
+    return Aggregate(mean.values, mean.total, (mean.buffers / mean.total).astype(np.float32), memory)
 
 
 class _Sum:
@@ -135,19 +120,16 @@ class _Sum:
         self.buffers += weight * buffers.astype(np.float64)
         self.total += weight
 
-    def result(self, memory: Arrays) -> Aggregate:
-        return Aggregate(self.values, self.total, (self.buffers / self.total).astype(np.float32), memory)
-
 
 def moved(weights: Singles, down: Floats) -> Singles:
-    """Return weights less a step, subtracted in float64."""
+    """Return weights minus a step, subtracted in float64."""
     wide = weights.astype(np.float64)
     wide -= down
     return wide.astype(np.float32)
 
 
 def alphas(settings: ServerSettings, sizes: Ints) -> Floats:
-    """Return every vehicle's weight before rescaling; sizes are the vehicles' data sets' in this round."""
+    """Return every vehicle's weight before rescaling; `sizes` are the sizes of their data sets in this round."""
     if settings.alpha == "uniform":
         return np.ones(len(sizes))
     if settings.alpha == "data":
