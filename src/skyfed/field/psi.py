@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from skyfed.errors import BadInputError
+from skyfed.errors import BadInputError, own_code
 from skyfed.types import Floats
 
 # A basis maps the phase t/T in [0, 1) and its own numbers to a curve.
@@ -56,11 +56,8 @@ def basis_curves(bases: Sequence[str], rounds: int) -> Floats:
     phase = np.arange(rounds) / rounds
     curves = np.empty((len(bases), rounds))
     for k, basis in enumerate(bases):
-        try:
-            with np.errstate(all="ignore"):
-                curve = check_basis(basis)(phase)
-        except Exception as error:  # whatever a function of the user's own does
-            raise BadInputError(f"field.bases: {basis!r}: {type(error).__name__}: {error}") from None
+        with own_code(f"field.bases: {basis!r}", BadInputError, ""), np.errstate(all="ignore"):
+            curve = check_basis(basis)(phase)
         if curve.shape != (rounds,) or not np.isfinite(curve).all():
             raise BadInputError(f"field.bases: {basis!r} must give {rounds} finite numbers")
         curves[k] = curve

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skyfed.errors import BadInputError
+from skyfed.errors import BadInputError, own_code
 from skyfed.learning.batches import Batches, tensor_of
 from skyfed.learning.infer import Forward
 from skyfed.tasks import Task
@@ -77,10 +77,7 @@ def try_task(task: Task) -> None:
 
     metrics = [(name, metric, "") for name, metric in task.metrics.items()]
     for what, function, hint in [("loss", losses, several), ("score", task.score, ""), *metrics]:
-        try:
+        with own_code(f"data.name: {what} of the task", BadInputError, hint):
             values = function(outputs, goal)
             if len(values) != len(goal):
                 raise ValueError(f"gave shape {tuple(values.shape)} for {len(goal)} samples")
-        except (Exception, SystemExit) as error:  # whatever code of the user's own does
-            reason = " ".join(str(error).split())
-            raise BadInputError(f"data.name: {what} of the task: {type(error).__name__}: {reason}{hint}") from error

@@ -2,7 +2,7 @@
 
 from pydantic import Field, PositiveFloat, field_validator
 
-from skyfed.errors import BadInputError, SkyfedError
+from skyfed.errors import BadInputError, own_code
 from skyfed.files import from_home
 from skyfed.imports import check_path, import_path
 from skyfed.settings import StrictSettings
@@ -41,13 +41,8 @@ def load_task(settings: DataSettings, progress: Progress = lambda *_: None) -> T
     """Return the task that the settings name; raises BadInputError with the ways out where it is not there."""
     if ":" in settings.name and not settings.name.startswith("folder:"):
         loader = import_path(settings.name, "data.name")
-        try:
+        with own_code(f"data.name = {settings.name!r}", BadInputError, ""):
             task = loader()
-        except SkyfedError:
-            raise
-        except (Exception, SystemExit) as error:  # whatever code of the user's own does
-            reason = " ".join(str(error).split())
-            raise BadInputError(f"data.name = {settings.name!r}: {type(error).__name__}: {reason}") from error
         return check_task(task, settings.name)
     if settings.name == "synthetic":
         return synthetic.generate().task()

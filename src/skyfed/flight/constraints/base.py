@@ -1,8 +1,7 @@
 """What a constraint is: the points, legs and plans it allows, its settings, and how a config names it."""
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from skyfed.errors import BadInputError, SkyfedError
+from skyfed.errors import BadInputError, own_code
 from skyfed.imports import check_path, import_path
 from skyfed.types import Bools, Floats, Plan
 
@@ -84,7 +83,7 @@ class Constraint:
         broken += [(t, f"leg from {_spot(q[t])} to {_spot(q[t + 1])}") for t in legs]
         violations = [Violation(self.name, int(t), -1, 0.0, f"{what} is not allowed") for t, what in broken]
         if "plans" in self.kinds:
-            with _named_errors(self, "plan_violations"):
+            with own_code(f"constraint {self.name}: plan_violations", BadInputError, ""):
                 own = list(self.plan_violations(problem, plan))
                 if not all(isinstance(violation, Violation) for violation in own):
                     raise TypeError("gave something else; allowed: a list of skyfed.flight.Violation")
@@ -133,8 +132,8 @@ def _load(spec: ConstraintSpec) -> Constraint:
     try:
         constraint = kind(**spec.settings)
     except Exception as error:  # whatever its own __init__ does
-        reason = str(error) if isinstance(error, BadInputError) else _one_line(error)
-        raise BadInputError(f"flight.constraints = {spec.use!r}: {reason}") from None
+        kind_of = "" if isinstance(error, BadInputError) else f"{type(error).__name__}: "
+        raise BadInputError(f"flight.constraints = {spec.use!r}: {kind_of}{' '.join(str(error).split())}") from None
     if not constraint.kinds:
         raise BadInputError(
             f"flight.constraints = {spec.use!r} restricts nothing; define allows_points, allows_legs or plan_violations"
@@ -190,28 +189,12 @@ def supports(*kinds: Kind) -> Callable[[Planner], Planner]:
     return declare
 
 
-def _one_line(error: Exception) -> str:
-    """Return an error of the user's own code as one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
-@contextlib.contextmanager
-def _named_errors(constraint: Constraint, method: str) -> Iterator[None]:
-    """Turn whatever goes wrong in a constraint's method into one line."""
-    try:
-        yield
-    except SkyfedError:
-        raise
-    except Exception as error:  # whatever code of the user's own does
-        raise BadInputError(f"constraint {constraint.name}: {method}: {_one_line(error)}") from None
-
-
 def _ask(constraint: Constraint, method: str, *points: Floats) -> Bools:
     """Return a constraint's answers about points, which it cannot change, or about legs between two sets of them."""
     for array in points:
         array.flags.writeable = False
     wanted = (len(points[0]),)
-    with _named_errors(constraint, method):
+    with own_code(f"constraint {constraint.name}: {method}", BadInputError, ""):
         answers = np.asarray(getattr(constraint, method)(*points))
         if answers.shape != wanted or answers.dtype != bool:
             raise TypeError(f"gave {answers.dtype} of shape {answers.shape}; allowed: bool of shape {wanted}")
