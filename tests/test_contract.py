@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from learning_cases import Memory, exchanged, job_of, onboard_of, retrained, run_row, start_of, station_of
+from learning_cases import Memory, Relay, exchanged, job_of, onboard_of, retrained, run_row, start_of, station_of
 from run_cases import fleet_plan, pictures, tiny_config, write_picture_folder
 from skyfed.algorithms import KNOWN, Row, find_class
 from skyfed.algorithms.base import Algorithm, Parts
@@ -21,7 +21,6 @@ from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.arrays import same_arrays
 from skyfed.config import Config
 from skyfed.drivers.execute import execute
-from skyfed.drivers.inline import InlineDriver
 from skyfed.drivers.pool import PoolDriver
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.jobs import Jobs, Reply
@@ -129,7 +128,7 @@ def test_one_process_can_run_all_rows_one_after_the_other():
         assert bits(many) == bits(run_row(row(label))), label
 
 
-class Backwards(InlineDriver):
+class Backwards(Relay):
     """Does jobs in the opposite order; replies come in the right one."""
 
     def call(self, jobs: Jobs) -> Iterator[Reply]:
@@ -296,7 +295,7 @@ def test_what_is_delivered_are_models_of_finite_numbers_and_serves_every_vehicle
     assert {station.algorithm.serves(state, u) for u in range(3)} <= set(models)
 
 
-class Noisy(InlineDriver):
+class Noisy(Relay):
     """Loses the last byte of what vehicle 1 sends."""
 
     def call(self, jobs: Jobs) -> Iterator[Reply]:

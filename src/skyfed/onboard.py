@@ -1,13 +1,14 @@
 """Does jobs: a vehicle's round, central training, testing, probing. Each reply follows from its job and the config."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from skyfed.algorithms.base import Algorithm
 from skyfed.arrays import same_arrays
 from skyfed.errors import own_code
 from skyfed.faults import outgoing, spoil
-from skyfed.jobs import Job, Reply, Upload
+from skyfed.jobs import Job, Jobs, Reply, Upload
 from skyfed.kit import Kit, NotFiniteError
 from skyfed.learning.local import seeded
 from skyfed.rows import Rows
@@ -19,6 +20,10 @@ from skyfed.world import Effort, Spending, Where, round_flops, samples_of, spend
 
 class Onboard(Rows):
     """Does jobs in this process."""
+
+    def call(self, jobs: Jobs) -> Iterator[Reply]:
+        """Do jobs one after the other and yield the replies: this process is a driver too."""
+        return map(self.do, jobs)
 
     def do(self, job: Job) -> Reply:
         """Do one job."""

@@ -15,7 +15,6 @@ from typing import Any
 
 from skyfed.arrays import map_arrays, pack_arrays, view_arrays, write_arrays
 from skyfed.config import Config, config_from_tree
-from skyfed.drivers.inline import InlineDriver
 from skyfed.files import storage_errors
 from skyfed.jobs import Driver, Job, Jobs, Reply
 from skyfed.onboard import Onboard
@@ -32,7 +31,7 @@ _KEPT = 2  # files in memory that are kept for the next call
 
 def open_here(onboard: Onboard, workers: int) -> AbstractContextManager[Driver]:
     """Return a driver that does jobs on this machine: in worker processes, or in this process where one is enough."""
-    return PoolDriver(onboard.config, workers) if workers > 1 else nullcontext(InlineDriver(onboard))
+    return PoolDriver(onboard.config, workers) if workers > 1 else nullcontext(onboard)
 
 
 class PoolDriver(AbstractContextManager["PoolDriver"]):
@@ -40,8 +39,6 @@ class PoolDriver(AbstractContextManager["PoolDriver"]):
 
     Order and number of workers change nothing: every reply follows from its job, and replies are handed on in order.
     """
-
-    keeps_memory, central = False, True
 
     def __init__(self, config: Config, workers: int) -> None:
         hello = _pack({"config": config.model_dump(mode="json")}, {})
