@@ -15,7 +15,6 @@ from skyfed.rows import Rows
 from skyfed.theory.measure import probe_vehicle
 from skyfed.types import Model, Update
 from skyfed.wire import encode_parts, read_header
-from skyfed.world import Effort, Spending, Where, round_flops, samples_of, spend_at
 
 
 class Onboard(Rows):
@@ -31,20 +30,8 @@ class Onboard(Rows):
 
     def kit(self, job: Job) -> Kit:
         """Return what a vehicle has on board for a job."""
-        settings, cost = self.algorithms[job.label].settings, self.config.cost
-        samples, words, device = samples_of(job.data), job.words, cost.model == "device"
-        flops = round_flops(settings.train, self.engine.multiplications, len(samples))
-
-        def spend(work: float, sent: int) -> Spending | None:
-            where = Where(words["flown"], words["ground"], words["altitude"])
-            return spend_at(cost, where, Effort(work, flops, sent)) if device else None
-
-        return Kit(
-            self.engine, settings, self.config.seed, job.round, job.vehicle, samples, words.get("share", 1.0), spend,
-            cost.deadline if device else None,
-            outgoing(self.config.faults, -1 if job.vehicle is None else job.vehicle), int(words.get("exchange", 0)),
-            job.sent.get("weights"),
-        )  # fmt: skip
+        config, settings = self.config, self.algorithms[job.label].settings
+        return Kit(self.engine, settings, config.seed, job, config.cost, outgoing(config.faults, job.vehicle))
 
     def _local(self, job: Job) -> Reply:
         """Let one vehicle train in one round and encode its upload (Eqs. 8-12)."""
@@ -63,10 +50,8 @@ class Onboard(Rows):
                 data, buffer_bytes = self._encode(algorithm, parts, job)
         except NotFiniteError:
             pass  # its row says so: nothing was sent
-        settings = algorithm.settings
         upload = Upload(
-            job.vehicle, data, kit.facts, len(kit.samples), kit.work,
-            round_flops(settings.train, self.engine.multiplications, len(kit.samples)), kit.loss, buffer_bytes,
+            job.vehicle, data, kit.facts, len(kit.samples), kit.work, kit.flops, kit.loss, buffer_bytes,
             time.perf_counter() - begin, time.process_time() - begin_cpu,
         )  # fmt: skip
         return Reply(report_of(upload), data, memory=None if same_arrays(memory, job.memory) else memory)
@@ -116,8 +101,7 @@ class Onboard(Rows):
 
 def report_of(upload: Upload) -> dict[str, Any]:
     """Return what a vehicle reports about its upload, as plain values."""
-    names = ("vehicle", "facts", "samples", "work", "flops", "loss", "buffer_bytes", "seconds", "cpu")
-    return {name: getattr(upload, name) for name in names}
+    return {name: value for name, value in vars(upload).items() if name != "data"}
 
 
 def upload_of(reply: Reply) -> Upload:
