@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 
 from skyfed.config import Config
 from skyfed.drivers.execute import Watcher
@@ -12,6 +13,7 @@ from skyfed.runs.tables import Row
 from skyfed.track.settings import Tracker
 from skyfed.track.sink import Ledger, Point, Sink, Tracked, flat, scalars
 
+SINKS = {"tensorboard": "TensorBoard", "mlflow": "Mlflow", "wandb": "WeightsAndBiases"}  # by module of skyfed.track
 _FIGURES = ("accuracy", "accuracy_full", "loss", "forgetting", "megabytes_sent")  # of the last test, at the end
 _ENVIRONMENT = {
     "WANDB_ERROR_REPORTING": "false",  # no network that nobody asked for
@@ -101,14 +103,5 @@ def open_sink(name: Tracker, run: Tracked, ledger: Ledger) -> Sink:
     """Return a tracker; only this one is imported."""
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
-    if name == "tensorboard":
-        from skyfed.track.tensorboard import TensorBoard
-
-        return TensorBoard(run, ledger)
-    if name == "mlflow":
-        from skyfed.track.mlflow import Mlflow
-
-        return Mlflow(run, ledger)
-    from skyfed.track.wandb import WeightsAndBiases
-
-    return WeightsAndBiases(run, ledger)
+    sink: Sink = getattr(import_module(f"skyfed.track.{name}"), SINKS[name])(run, ledger)
+    return sink
