@@ -390,9 +390,9 @@ def recorded(place: Path, config: Config, *stops: int) -> Watcher:
     task, plan = pictures().task(), fleet_plan(3, config.rounds)
     for stop in stops:
         with RunFolder.claim(place, config, []) as folder, pytest.raises(KeyboardInterrupt):
-            execute(folder, config, task, plan, 1, Watcher(stop))
+            execute(folder, config, task, plan, Watcher(stop))
     with RunFolder.claim(place, config, []) as folder:
-        execute(folder, config, task, plan, 1, watcher := Watcher())
+        execute(folder, config, task, plan, watcher := Watcher())
     return watcher
 
 

@@ -57,7 +57,7 @@ def trained(place: Path, config: Config, stop: tuple[str, int] | None = None) ->
     with RunFolder.claim(place, config, []) as folder:
         try:
             with Tracking(folder, config, watching) as watcher:
-                execute(folder, config, KNOWN, PLAN, 1, watcher)
+                execute(folder, config, KNOWN, PLAN, watcher)
         except StopError:
             pass
     return watching.said

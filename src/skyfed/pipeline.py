@@ -76,10 +76,10 @@ def train(
 
     stop: is called after every round, and raises when the run shall end.
     """
-    from skyfed.drivers.execute import execute
+    from skyfed.drivers.execute import execute, open_here
 
     with watching(folder, config, plain, stop) as watcher:
-        return execute(folder, config, task, fleet, workers(config.workers), watcher)
+        return execute(folder, config, task, fleet, watcher, open_here(workers(config.workers)))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -27,11 +27,6 @@ Open = Callable[[Onboard], AbstractContextManager[Driver]]
 _HEAD = struct.Struct("<4I")  # lengths of the words and of two sets of arrays, and whether the second is there
 _FIELDS = ("do", "label", "round", "vehicle", "words")  # of a job, besides its arrays
 _KEPT = 2  # files in memory that are kept for the next call
-
-
-def open_here(onboard: Onboard, workers: int) -> AbstractContextManager[Driver]:
-    """Return a driver that does jobs on this machine: in worker processes, or in this process where one is enough."""
-    return PoolDriver(onboard.config, workers) if workers > 1 else nullcontext(onboard)
 
 
 class PoolDriver(AbstractContextManager["PoolDriver"]):

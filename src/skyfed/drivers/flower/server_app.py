@@ -53,7 +53,7 @@ def run_rounds(
         return {u: nodes.get(key.encode()) for u, key in listed.items()}
 
     return execute(
-        folder, config, load_task(config.data), plan, 1, watcher,
+        folder, config, load_task(config.data), plan, watcher,
         lambda onboard: nullcontext(FlowerDriver(onboard, grid, roll_call, watcher.say, idle)),
     )  # fmt: skip
 
