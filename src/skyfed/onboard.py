@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from skyfed.algorithms.base import Algorithm
+from skyfed.algorithms.base import Algorithm, Parts
 from skyfed.arrays import same_arrays
 from skyfed.errors import own_code
 from skyfed.faults import outgoing, spoil
@@ -56,22 +56,19 @@ class Onboard(Rows):
         )  # fmt: skip
         return Reply(report_of(upload), data, memory=None if same_arrays(memory, job.memory) else memory)
 
-    def _encode(self, algorithm: Algorithm, parts: Any, job: Job) -> tuple[bytes, int]:
+    def _encode(self, algorithm: Algorithm, parts: Parts, job: Job) -> tuple[bytes, int]:
         sizes, reference = algorithm.parts(), self.reference_of(job.label, job.sent)
-        vehicle = job.vehicle or 0
 
-        def encode(first: Update | None = None) -> bytes:
-            own = dict(parts)
-            if first is not None:
-                own[next(name for name, part in parts.items() if isinstance(part, Update))] = first
-            return encode_parts(own, sizes, job.round, vehicle, reference)
+        def encode(**changed: Update) -> bytes:
+            return encode_parts(dict(parts) | changed, sizes, job.round, job.vehicle or 0, reference)
 
         data = encode()
-        update = next((part for part in parts.values() if isinstance(part, Update)), None)
+        name, update = next(((name, part) for name, part in parts.items() if isinstance(part, Update)), ("", None))
         if update is None:
             return data, 0
         buffer_bytes = read_header(data).buffers_bytes if len(sizes) == 1 else 4 * len(update.buffers)
-        return spoil(self.config.faults, self.config.seed, update, data, encode), buffer_bytes
+        faults, seed = self.config.faults, self.config.seed
+        return spoil(faults, seed, update, data, lambda spoilt: encode(**{name: spoilt})), buffer_bytes
 
     def _central(self, job: Job) -> Reply:
         """Train centrally on the union of all data."""
