@@ -36,7 +36,8 @@ def run(source: Source = "quick", *, out: str | Path | None = None, progress: bo
     training diverged; finished rows are kept.
     """
     config = configure(source, settings)
-    place = Path(out) if out is not None else pipeline.new_folder(_name(source))
+    name = str(source) if isinstance(source, str | Path) else "run"
+    place = Path(out) if out is not None else pipeline.new_folder(name)
     mission, task = pipeline.prepare(config), pipeline.load_data(config, not progress)
     with RunFolder.claim(place, config, ["run", *sys.argv[1:]]) as folder:
         fleet = pipeline.plan_flights(folder, config, mission, not progress)
@@ -104,11 +105,8 @@ class Run:
     @property
     def accuracy(self) -> dict[str, float | None]:
         """Accuracy of each row's last test, 0 to 1, on the test set so far."""
-        last: dict[str, float | None] = {}
-        for label in self.labels:
-            tested = [row["accuracy"] for row in self._rows(label, "rounds") if row["accuracy"] is not None]
-            last[label] = tested[-1] if tested else None
-        return last
+        curves = {label: [row["accuracy"] for row in self._rows(label, "rounds")] for label in self.labels}
+        return {label: next((x for x in reversed(curve) if x is not None), None) for label, curve in curves.items()}
 
     @property
     def plan(self) -> "FleetPlan":
@@ -178,7 +176,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     return value
-
-
-def _name(source: Source) -> str:
-    return str(source) if isinstance(source, str | Path) else "run"

@@ -72,8 +72,7 @@ class Config(StrictSettings):
         0, ge=0, le=1024, description="worker processes; 0 is one per usable core; never changes a result"
     )
     device: str = Field(
-        "cpu",
-        description="where vehicles train: cpu, cuda, cuda:1, mps or xpu; equal bits are promised for cpu alone",
+        "cpu", description="where vehicles train: cpu, cuda, cuda:1, mps or xpu; equal bits are promised for cpu alone"
     )
     field: FieldSettings = FieldSettings()
     world: WorldSettings = WorldSettings()
