@@ -18,7 +18,6 @@ from run_cases import fleet_plan, pictures, tiny_config, write_picture_folder
 from skyfed.algorithms import KNOWN, Row, find_class
 from skyfed.algorithms.base import Algorithm, Parts
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
-from skyfed.arrays import same_arrays
 from skyfed.config import Config
 from skyfed.drivers.execute import execute
 from skyfed.drivers.pool import PoolDriver
@@ -32,7 +31,7 @@ from skyfed.runs.tables import Table
 from skyfed.simulate import run
 from skyfed.station import Report, Station
 from skyfed.tasks import load_task
-from skyfed.types import Arrays
+from skyfed.types import Arrays, same_arrays
 from skyfed.wire import MODEL, Expected, Message, decode_parts, encode, encode_parts, paper_bits
 
 ROOT = Path(__file__).parents[1]

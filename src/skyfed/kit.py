@@ -1,6 +1,7 @@
 """What a vehicle has on board in one round: its data, the model, random numbers, budgets, and the steps of a method."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from skyfed.jobs import Job
 from skyfed.learning.batches import Batch
 from skyfed.learning.engine import Engine
 from skyfed.learning.flat import Adjust, Layout
-from skyfed.learning.local import Ticket, Trained, descend, find_ticket, train
+from skyfed.learning.local import Ticket, Trained, descend, find_ticket, seeded, train
 from skyfed.rng import stream
 from skyfed.tasks.task import Samples
 from skyfed.types import Arrays, Ints, Model, Quantised, Raw, Singles, Update
@@ -83,6 +84,10 @@ class Kit:
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the random stream of this purpose, round and vehicle."""
         return stream(self._seed, purpose, self.round, self.vehicle)
+
+    def seeded(self) -> AbstractContextManager[None]:
+        """Seed torch's random generator for this round and vehicle while training lasts."""
+        return seeded(self._seed, self.round, self.vehicle)
 
     def note(self, **facts: Fact) -> None:
         """Report figures for the table of uploads."""

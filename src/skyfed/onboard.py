@@ -4,21 +4,50 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from skyfed.algorithms.base import Algorithm, Parts
-from skyfed.arrays import same_arrays
-from skyfed.errors import own_code
+import numpy as np
+import torch
+
+from skyfed.algorithms import find_class
+from skyfed.algorithms.base import Algorithm, Fleet, Parts
+from skyfed.config import Config
+from skyfed.errors import BadInputError, own_code
 from skyfed.faults import outgoing, spoil
 from skyfed.jobs import Job, Jobs, Reply, Upload
 from skyfed.kit import Kit, NotFiniteError
-from skyfed.learning.local import seeded
-from skyfed.rows import Rows
+from skyfed.learning.engine import Engine
+from skyfed.tasks import Task
 from skyfed.theory.measure import probe_vehicle
-from skyfed.types import Model, Update
-from skyfed.wire import encode_parts, read_header
+from skyfed.types import Arrays, Model, Update, same_arrays
+from skyfed.wire import MODEL, Reference, check_sizes, encode_parts, read_header
 
 
-class Onboard(Rows):
-    """Does jobs in this process."""
+class Onboard:
+    """The engine and every row's algorithm, built from a config and its data; does jobs in this process."""
+
+    def __init__(self, config: Config, task: Task, dtype: torch.dtype = torch.float32) -> None:
+        """Build the model and the algorithms; bad settings show here."""
+        if config.field.classes != len(task.places):
+            raise BadInputError(
+                f"field.classes = {config.field.classes}, but the data has {len(task.places)} places; "
+                "allowed: the same number"
+            )
+        self.config, self.task = config, task
+        self.engine = Engine(task, config.model, config.seed, config.device, dtype)
+        fleet = Fleet(config.vehicles, config.rounds, config.seed, self.engine)
+        self.algorithms: dict[str, Algorithm] = {}
+        for row in config.rows:
+            settings = config.settings_of(row)
+            self.engine.pruner(settings.prune)
+            self.algorithms[row.name] = algorithm = find_class(row)(settings, fleet)
+            own_title = vars(type(algorithm)).get("title", "")  # a class made from another has its own name
+            config.show(row.name, own_title, algorithm.central)
+            where, sizes = f"algorithms, row {row.name!r}", algorithm.parts()
+            try:
+                check_sizes(sizes)
+            except ValueError as error:
+                raise BadInputError(f"{where}: {error}") from None
+            if settings.theory.every and not algorithm.central and MODEL not in sizes.values():
+                raise BadInputError(f"{where}: theory.every needs an upload over the model's weights; allowed here: 0")
 
     def call(self, jobs: Jobs) -> Iterator[Reply]:
         """Do jobs one after the other and yield the replies: this process is a driver too."""
@@ -42,7 +71,7 @@ class Onboard(Rows):
         try:
             with own_code(f"{job.label}: local, round {job.round}, vehicle {job.vehicle}"):
                 own = {name: array.copy() for name, array in job.memory.items()}  # which it may change in place
-                with seeded(self.config.seed, job.round, job.vehicle):
+                with kit.seeded():
                     parts, memory = algorithm.local(kit, job.sent, own)
                 strange = sorted(set(kit.facts) - {column.name for column in algorithm.columns})
                 if strange:
@@ -55,6 +84,12 @@ class Onboard(Rows):
             time.perf_counter() - begin, time.process_time() - begin_cpu,
         )  # fmt: skip
         return Reply(report_of(upload), data, memory=None if same_arrays(memory, job.memory) else memory)
+
+    def reference_of(self, label: str, sent: Arrays) -> Reference:
+        """Return what both sides know of what was sent down to a row's vehicles."""
+        nothing = np.empty(0, np.float32)
+        model = Model(sent.get("weights", nothing), sent.get("buffers", nothing))
+        return self.engine.reference(model, self.algorithms[label].settings.prune)
 
     def _encode(self, algorithm: Algorithm, parts: Parts, job: Job) -> tuple[bytes, int]:
         sizes, reference = algorithm.parts(), self.reference_of(job.label, job.sent)
@@ -73,7 +108,7 @@ class Onboard(Rows):
     def _central(self, job: Job) -> Reply:
         """Train centrally on the union of all data."""
         algorithm, kit = self.algorithms[job.label], self.kit(job)
-        with seeded(self.config.seed, job.round, None):
+        with kit.seeded():
             state = algorithm.train(kit, job.sent)
         return Reply({"loss": kit.loss}, arrays=state)
 
@@ -90,7 +125,7 @@ class Onboard(Rows):
         now = Model(job.sent["weights"], job.sent["buffers"])
         after = Model(job.sent["weights after"], job.sent["buffers after"])
         sets = [job.data[name] for name in ("before", "samples", "later")]
-        with seeded(self.config.seed, job.round, job.vehicle):
+        with self.kit(job).seeded():
             rng_key = (self.config.seed, job.round, job.vehicle or 0)
             words, gradient = probe_vehicle(self.engine, settings.train, settings.theory, now, after, sets, rng_key)
         return Reply({"vehicle": job.vehicle, **words}, arrays={"gradient": gradient})

@@ -133,6 +133,14 @@ class Model:
     buffers: Singles
 
 
+def same_arrays(a: Arrays, b: Arrays) -> bool:
+    """Tell whether two sets of named arrays are equal to the bit."""
+    return a.keys() == b.keys() and all(
+        a[name].dtype == b[name].dtype and a[name].shape == b[name].shape and a[name].tobytes() == b[name].tobytes()
+        for name in a
+    )
+
+
 @dataclass(frozen=True)
 class Probe:
     """One vehicle's loss and gradient in one round.
