@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from skyfed.tasks import Task
     from skyfed.world.mission import Mission
 
+Stop = Callable[[], None]  # is called after every round, and raises when the run shall end
+
 
 def workers(configured: int) -> int:
     """Return how many worker processes to start."""
@@ -45,11 +47,7 @@ def load_data(config: "Config", plain: bool) -> "Task":
 
 
 def plan_flights(
-    folder: "RunFolder",
-    config: "Config",
-    mission: "Mission",
-    plain: bool,
-    done: Callable[[int], None] = lambda vehicle: None,
+    folder: "RunFolder", config: "Config", mission: "Mission", plain: bool, done: Callable[[int], None] = lambda u: None
 ) -> "FleetPlan":
     """Plan what is not planned yet, with a bar; every finished flight is saved at once."""
     from skyfed.report.live import counting
@@ -65,17 +63,9 @@ def plan_flights(
 
 
 def train(
-    folder: "RunFolder",
-    config: "Config",
-    task: "Task",
-    fleet: "FleetPlan",
-    plain: bool,
-    stop: Callable[[], None] = lambda: None,
+    folder: "RunFolder", config: "Config", task: "Task", fleet: "FleetPlan", plain: bool, stop: Stop = lambda: None
 ) -> list[str]:
-    """Train what is not trained yet, with a live view; returns a line for each row that diverged.
-
-    stop: is called after every round, and raises when the run shall end.
-    """
+    """Train what is not trained yet, with a live view; returns a line for each row that diverged."""
     from skyfed.drivers.execute import execute, open_here
 
     with watching(folder, config, plain, stop) as watcher:
@@ -83,7 +73,7 @@ def train(
 
 
 @contextmanager
-def watching(folder: "RunFolder", config: "Config", plain: bool, stop: Callable[[], None]) -> "Iterator[Tracking]":
+def watching(folder: "RunFolder", config: "Config", plain: bool, stop: Stop) -> "Iterator[Tracking]":
     """Give a watcher that shows a run as it goes on and hands it to the trackers; it calls `stop` after every round."""
     from skyfed.drivers.tracking import Tracking
     from skyfed.report.view import RunView
