@@ -231,12 +231,7 @@ def _tree(source: str | Path | Mapping[str, Any] | Config) -> dict[str, Any]:
         return merged({}, source)
     if not isinstance(source, str | Path):
         raise BadInputError(f"a config of type {type(source).__name__}; allowed: a preset, a file, a table, a Config")
-    return _read(str(source))
-
-
-def _read(source: str) -> dict[str, Any]:
-    names = describe()
-    path = Path(source)
+    names, source, path = describe(), str(source), Path(source)
     try:
         if source in names:
             text = resources.files("skyfed.presets").joinpath(f"{source}.toml").read_text(encoding="utf-8")
