@@ -84,9 +84,8 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         for worker in self._workers:
             if kind:
                 worker.kill()
-            else:
-                with contextlib.suppress(OSError):
-                    worker.stdin.close()
+            with contextlib.suppress(OSError):
+                worker.stdin.close()
         for worker in list(self._workers):
             self._bury(worker)
 
@@ -140,10 +139,9 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         for _ in range(_TRIES):
             worker = _Worker(self._handler)
             self._workers.append(worker)
-            if self._hello is None:
-                return worker
-            worker.ask(self._hello)
-            if worker.answer() is not None:
+            if self._hello is not None:
+                worker.ask(self._hello)
+            if self._hello is None or worker.answer() is not None:
                 return worker
             cause = self._bury(worker)
         raise WorkerDiedError(f"a worker process ended {_TRIES} times at its start ({cause})")

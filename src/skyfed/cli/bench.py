@@ -27,8 +27,7 @@ def bench_planner(
     """
     from skyfed.bench.planner import bench_planner as measure
 
-    rows = measure(seeds, cap, workers(0), _announce)
-    show_rows(f"Flight planner, {seeds} seeds", rows, as_json)
+    show_rows(f"Flight planner, {seeds} seeds", measure(seeds, cap, workers(0), _announce), as_json)
 
 
 @bench.command("wire")
@@ -43,8 +42,7 @@ def bench_wire(
     """
     from skyfed.bench.wire import bench_wire as measure
 
-    rows = measure(rounds, repeats, _announce)
-    show_rows(f"Wire, d from round {rounds}", rows, as_json)
+    show_rows(f"Wire, d from round {rounds}", measure(rounds, repeats, _announce), as_json)
 
 
 @bench.command("engine")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from skyfed.config import Config
     from skyfed.runs.folder import RunFolder
 
+StationFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")]
 Vehicles = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="How many vehicles; the config's number if not given.")
 ]
@@ -95,8 +96,7 @@ def fleet_keys(
 
 @fleet.command("revoke")
 def fleet_revoke(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")],
-    vehicle: Annotated[int, typer.Argument(metavar="VEHICLE", help="Whose key.")],
+    folder: StationFolder, vehicle: Annotated[int, typer.Argument(metavar="VEHICLE", help="Whose key.")]
 ) -> None:
     """Take a vehicle's key off the station's list.
 
@@ -114,9 +114,7 @@ def fleet_revoke(
 
 
 @fleet.command("station")
-def fleet_station(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")], plain: Plain = False
-) -> None:
+def fleet_station(folder: StationFolder, plain: Plain = False) -> None:
     """Run the station.
 
     It waits for vehicles, runs every round, and goes on where an earlier start stood.
