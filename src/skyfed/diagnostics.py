@@ -11,7 +11,7 @@ from skyfed.station import Station
 from skyfed.tasks import Samples
 from skyfed.tasks.cache import Bytes
 from skyfed.theory.estimate import Gathering, histogram_distance
-from skyfed.types import Arrays, Ints, Probe
+from skyfed.types import Arrays, Ints
 from skyfed.wire import Message
 
 
@@ -40,28 +40,27 @@ class Diagnosis:
         facts = {upload.vehicle: upload.facts for upload in uploads}
         gathering = Gathering(before["weights"])
         total = sum(weight for _, weight in self._noted.values())
-        for probe in self._probes(before, after):
-            known, (packed, weight) = facts[probe.vehicle], self._noted[probe.vehicle]
+        for probed in self._station.replies(self._jobs(before, after)):
+            u = probed.words["vehicle"]
+            known, (packed, weight) = facts[u], self._noted[u]
             mask = None if packed is None else np.unpackbits(packed, count=len(before["weights"])).astype(bool)
-            own = self._histogram(world.observe(probe.vehicle, t))
+            own = self._histogram(world.observe(u, t))
             gathering.add(
-                probe, mask, float(weight) / total, epsilon=histogram_distance(own, fleet),
+                probed, mask, float(weight) / total, epsilon=histogram_distance(own, fleet),
                 delta=known.get("delta", 0.0), raw=known.get("raw_probability", 1.0),
                 q=known.get("quantiser_bound", 0.0), variance=known.get("quantiser_variance", float("nan")),
             )  # fmt: skip
         return gathering.row(t, train.kappa * train.batches_per_round, train.eta_at(t), train.eta_local_at(t))
 
-    def _probes(self, before: Arrays, after: Arrays) -> Iterator[Probe]:
+    def _jobs(self, before: Arrays, after: Arrays) -> list[Job]:
         sent = {name: before[name] for name in ("weights", "buffers")}
         sent |= {f"{name} after": after[name] for name in ("weights", "buffers")}
-        station, t = self._station, self._t
-        rounds = {"before": max(0, t - 1), "samples": t, "later": min(station.onboard.config.rounds - 1, t + 1)}
-        jobs = []
-        for u in sorted(self._noted):
-            sets = {name: station.world.schedule.train_set(u, held) for name, held in rounds.items()}
-            jobs.append(Job("probe", sent, station.label, t, u, sets))
-        for reply in station.replies(jobs):
-            yield Probe(**reply.words, gradient=reply.arrays["gradient"])
+        t, label, schedule = self._t, self._station.label, self._station.world.schedule
+        rounds = {"before": max(0, t - 1), "samples": t, "later": min(self._station.onboard.config.rounds - 1, t + 1)}
+        return [
+            Job("probe", sent, label, t, u, {name: schedule.train_set(u, held) for name, held in rounds.items()})
+            for u in sorted(self._noted)
+        ]
 
     def _histogram(self, samples: Ints | Samples) -> Ints:
         task = self._station.onboard.task
