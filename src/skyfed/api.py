@@ -1,14 +1,14 @@
 """skyfed from Python: `skyfed.run`, `skyfed.plan`, `skyfed.load`."""
 
-import contextlib
 import sys
-import tempfile
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from skyfed import pipeline
-from skyfed.config import Config, load_config
+from skyfed.config import Config, Source, load_config
 from skyfed.errors import BadInputError, DivergedError
 from skyfed.report.draw import draw_run
 from skyfed.runs.folder import RunFolder
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from skyfed.flight.fleet_plan import FleetPlan
 
-Source = str | Path | Mapping[str, Any] | Config
 What = Literal["accuracy", "megabytes", "seconds", "payload", "map"]
 
 
@@ -54,9 +53,8 @@ def plan(
     """Plan the flights of a config; returns them. Kept in a folder if one is given."""
     config = configure(source, settings)
     mission = pipeline.prepare(config)
-    with contextlib.ExitStack() as stack:
-        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="skyfed-plan-")) if out is None else out
-        folder = stack.enter_context(RunFolder.claim(Path(place), config, ["plan"]))
+    kept = TemporaryDirectory(prefix="skyfed-plan-") if out is None else nullcontext(out)
+    with kept as place, RunFolder.claim(Path(place), config, ["plan"]) as folder:
         return pipeline.plan_flights(folder, config, mission, not progress)
 
 

@@ -158,6 +158,9 @@ class Config(StrictSettings):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
+Source = str | Path | Mapping[str, Any] | Config
+
+
 def _fit(tables: Config | Settings, vehicles: int, where: str = "") -> None:
     """Raise if a table has numbers for another number of vehicles, or a rate that weights cannot hold."""
     alpha, delta, train = tables.server.alpha, tables.prune.delta, tables.train
@@ -171,9 +174,7 @@ def _fit(tables: Config | Settings, vehicles: int, where: str = "") -> None:
 
 
 def load_config(
-    source: str | Path | Mapping[str, Any] | Config = DEFAULT,
-    overrides: str | Sequence[str] = (),
-    values: Mapping[str, Any] | None = None,
+    source: Source = DEFAULT, overrides: str | Sequence[str] = (), values: Mapping[str, Any] | None = None
 ) -> Config:
     """Read a preset, a TOML file or a table, apply overrides "a.b=value" (TOML values), and check everything.
 
@@ -224,7 +225,7 @@ def differences(a: Config, b: Config) -> list[str]:
     return [f"{key}: {left} -> {right}" for key, (left, right) in changed([a, b]).items()]
 
 
-def _tree(source: str | Path | Mapping[str, Any] | Config) -> dict[str, Any]:
+def _tree(source: Source) -> dict[str, Any]:
     if isinstance(source, Config):
         return source.model_dump(mode="json", exclude_none=True)
     if isinstance(source, Mapping):
