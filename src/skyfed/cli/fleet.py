@@ -106,8 +106,7 @@ def fleet_revoke(
 
     credentials = read_station(folder / CREDENTIALS)
     if vehicle not in credentials.vehicles:
-        known = ", ".join(map(str, credentials.vehicles))
-        raise BadInputError(f"vehicle {vehicle}: no key of it here; known: {known}")
+        raise BadInputError(f"vehicle {vehicle}: no key of it here; known: {', '.join(map(str, credentials.vehicles))}")
     others = {u: key for u, key in credentials.vehicles.items() if u != vehicle}
     write_vehicles(replace(credentials, vehicles=others))
     print(f"vehicle {vehicle} is no longer known to {folder}")

@@ -27,7 +27,7 @@ def run_jobs(jobs: list[SweepJob], place: Path, parallel: int, done: Done) -> li
     """Run what is not finished; returns one line for each run that failed. A signal stops all after their round."""
     waiting, workers = [], max(1, usable_cores() // parallel)
     for job in jobs:
-        if finished(job, place):
+        if all(is_done(place / job.place / name) for name in job.config.labels):
             done(job)
         else:
             waiting.append(job)
@@ -54,11 +54,6 @@ def run_jobs(jobs: list[SweepJob], place: Path, parallel: int, done: Done) -> li
             process.wait()
         raise
     return failures
-
-
-def finished(job: SweepJob, place: Path) -> bool:
-    """Tell whether a job's algorithms have all been trained to the end."""
-    return all(is_done(place / job.place / name) for name in job.config.labels)
 
 
 def _start(job: SweepJob, place: Path, logs: Path, workers: int) -> Popen[bytes]:
