@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from skyfed.config import Config, config_from_tree, differences, load_config, presets
+from skyfed.config import Config, config_from_tree, differences, load_config
 from skyfed.errors import BadInputError
 from skyfed.pipeline import load_data
-from skyfed.presets import DEFAULT
+from skyfed.presets import DEFAULT, describe
 from skyfed.world.mission import prepare_mission
 
 BASE = ["vehicles=3", "rounds=12", "field.classes=4", "field.region=[600.0,600.0]"]  # what the presets say may change
@@ -41,13 +41,13 @@ def refusal(*overrides: str, source: str = "") -> str:
 
 
 def test_the_presets_are_listed_default_first_each_with_a_line():
-    known = presets()
+    known = describe()
     assert next(iter(known)) == DEFAULT
     assert {"quick", "paper", "smoke"} <= set(known)
     assert all(known.values())
 
 
-@pytest.mark.parametrize("name", presets())
+@pytest.mark.parametrize("name", describe())
 def test_every_preset_loads_and_reads_back_equal(name):
     config = load_config(name)
     assert read_back(config) == config

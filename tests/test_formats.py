@@ -50,7 +50,7 @@ def resume(place: Path) -> Watcher:
     )  # fmt: skip
     with RunFolder.claim(place, config, ["resume"]) as folder:
         fleet = plan_into(folder, config, mission, 1, lambda vehicle, found: pytest.fail("planned again"))
-        assert execute(folder, config, load_task(config.data), fleet, 1, watcher) == []
+        assert execute(folder, config, load_task(config.data), fleet, watcher) == []
         watcher.lines += folder.complaints
     return watcher
 

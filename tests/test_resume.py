@@ -427,7 +427,7 @@ def go(place: Path, config: Config, *stop: object) -> Watcher:
     with RunFolder.claim(place, config, ["run"]) as folder:
         (place / "plan.npz").write_bytes(plan.to_bytes())
         try:
-            execute(folder, config, KNOWN, plan, 1, watcher)
+            execute(folder, config, KNOWN, plan, watcher)
         except StopHereError:
             assert stop
     return watcher

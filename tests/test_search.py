@@ -198,7 +198,7 @@ class Fake:
 
 def searched(search: Search, place: Path, fake: Fake) -> Trials:
     trials = Trials(place, search.about())
-    run_search(search, trials, place, 1, 1, fake.score, lambda: None)
+    run_search(search, trials, place, 1, fake.score, lambda: None)
     return trials
 
 

@@ -128,7 +128,7 @@ def test_metrics_are_columns_of_the_table_of_rounds(tmp_path):
     task = load_task(config.data)
     assert task.content_hash() == signals().content_hash() != signals(1).content_hash()
     with RunFolder.claim(tmp_path / "run", config, []) as folder:
-        assert execute(folder, config, task, fleet_plan(3, 3), 1, Watcher()) == []
+        assert execute(folder, config, task, fleet_plan(3, 3), Watcher()) == []
     for label in config.labels:
         path = tmp_path / "run" / label / "rounds.parquet"
         assert path.exists()

@@ -17,7 +17,6 @@ from skyfed.drivers.tracking import Tracking, hparams
 from skyfed.errors import BadInputError
 from skyfed.runs.folder import RunFolder, run_identity
 from skyfed.runs.tables import Row, Table
-from skyfed.track.settings import require_trackers
 from skyfed.track.sink import Ledger, Tracked
 
 KNOWN, PLAN = pictures().task(), fleet_plan(rounds=5)
@@ -57,7 +56,7 @@ def trained(place: Path, config: Config, stop: tuple[str, int] | None = None) ->
     with RunFolder.claim(place, config, []) as folder:
         try:
             with Tracking(folder, config, watching) as watcher:
-                execute(folder, config, KNOWN, PLAN, 1, watcher)
+                execute(folder, config, KNOWN, PLAN, watcher)
         except StopError:
             pass
     return watching.said
@@ -266,7 +265,7 @@ def test_a_tracker_that_is_not_installed_is_one_line_before_anything_is_run(tmp_
 
 
 def test_installed_trackers_are_fine():
-    require_trackers(configured(*NAMES).track)
+    configured(*NAMES).track.require_installed()
 
 
 def test_trackers_are_no_part_of_what_a_run_is(tmp_path):

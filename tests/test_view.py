@@ -11,7 +11,7 @@ import pytest
 
 from in_process import UNDRAWN
 from run_cases import rows_of
-from skyfed.report.terminal import in_ci, is_live
+from skyfed.report.live import in_ci, is_live
 from skyfed.report.view import ASCII, Pace, RunView, clock_time, sparkline
 
 ALGORITHMS = ["sgd", "afl", "2ceoafl"]

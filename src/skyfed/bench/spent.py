@@ -12,8 +12,8 @@ _Where = tuple[str, str, str | None]  # file, function, and who calls it, where 
 _PARTS: dict[str, list[_Where]] = {  # of the main process's time; while workers train or test it waits
     "planning": [("skyfed/pipeline.py", "plan_flights", None)],
     "vehicles train": [("drivers/pool.py", "call", "exchange"), ("skyfed/onboard.py", "_local", None)],
-    "central training": [("drivers/pool.py", "call", "central_round"), ("skyfed/onboard.py", "_central", None)],
-    "testing": [("drivers/pool.py", "call", "score_model"), ("skyfed/onboard.py", "_score", None)],
+    "central training": [("skyfed/station.py", "replies", "central_round")],
+    "testing": [("skyfed/station.py", "replies", "score_model")],
     "reading uploads": [("wire/codec.py", "decode", None)],
     "aggregating": [("blocks/aggregate.py", name, None) for name in ("aggregate", "times", "moved")],
     "packing the model": [("skyfed/station.py", "downlink_bytes", None)],

@@ -13,7 +13,6 @@ import numpy as np
 from skyfed import wire
 from skyfed.bench.prepared import prepare
 from skyfed.bench.row import Progress, Row, timed
-from skyfed.drivers.inline import InlineDriver
 from skyfed.learning.engine import reference_of
 from skyfed.simulate import federated_round
 from skyfed.station import Station
@@ -78,7 +77,7 @@ def real_samples(rounds: int) -> tuple[list[Sample], list[Sample], tuple[Referen
     overrides = ["vehicles=4", f"rounds={rounds + 1}", "flight.method=greedy", 'algorithms=["afl", "2ceoafl"]']
     fleet = prepare("paper", [*overrides, "prune.scope=all", f"eval_every={rounds + 1}"])
     onboard, engine, prune = fleet.onboard, fleet.onboard.engine, fleet.onboard.config.prune
-    station = Station("afl", onboard, fleet.world, InlineDriver(onboard))
+    station = Station("afl", onboard, fleet.world, onboard)
     before = state = fleet.state()
     for t in range(rounds):
         before, (state, _) = state, federated_round(station, t, state)

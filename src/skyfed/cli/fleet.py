@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from skyfed.config import Config
     from skyfed.runs.folder import RunFolder
 
+StationFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")]
 Vehicles = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="How many vehicles; the config's number if not given.")
 ]
@@ -95,8 +96,7 @@ def fleet_keys(
 
 @fleet.command("revoke")
 def fleet_revoke(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")],
-    vehicle: Annotated[int, typer.Argument(metavar="VEHICLE", help="Whose key.")],
+    folder: StationFolder, vehicle: Annotated[int, typer.Argument(metavar="VEHICLE", help="Whose key.")]
 ) -> None:
     """Take a vehicle's key off the station's list.
 
@@ -106,17 +106,14 @@ def fleet_revoke(
 
     credentials = read_station(folder / CREDENTIALS)
     if vehicle not in credentials.vehicles:
-        known = ", ".join(map(str, credentials.vehicles))
-        raise BadInputError(f"vehicle {vehicle}: no key of it here; known: {known}")
+        raise BadInputError(f"vehicle {vehicle}: no key of it here; known: {', '.join(map(str, credentials.vehicles))}")
     others = {u: key for u, key in credentials.vehicles.items() if u != vehicle}
     write_vehicles(replace(credentials, vehicles=others))
     print(f"vehicle {vehicle} is no longer known to {folder}")
 
 
 @fleet.command("station")
-def fleet_station(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")], plain: Plain = False
-) -> None:
+def fleet_station(folder: StationFolder, plain: Plain = False) -> None:
     """Run the station.
 
     It waits for vehicles, runs every round, and goes on where an earlier start stood.

@@ -1,4 +1,4 @@
-"""Verbs that inspect what exists: presets, runs, evaluate, report, bound."""
+"""Verbs that inspect what exists: runs, evaluate, report, bound."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,17 +10,6 @@ from skyfed.errors import BadInputError
 from skyfed.report.draw import write_report
 
 _RUNS = Path("runs")
-
-
-@app.command()
-def presets() -> None:
-    """List the presets with one line each."""
-    from skyfed.presets import describe
-
-    lines = describe()
-    width = max(map(len, lines))
-    for name, line in lines.items():
-        print(f"{name:<{width}}  {line}")
 
 
 @app.command("runs")

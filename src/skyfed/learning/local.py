@@ -13,7 +13,8 @@ from skyfed.errors import BadInputError
 from skyfed.learning.batches import Batch
 from skyfed.learning.channels import ChannelPruner
 from skyfed.learning.flat import Adjust, FlatModel
-from skyfed.learning.prune import Scope, Ticket
+from skyfed.learning.prune import Scope
+from skyfed.learning.prune import Ticket as Ticket
 from skyfed.rng import stream
 from skyfed.types import Arrays, Singles
 from skyfed.wire import accumulated

@@ -15,7 +15,7 @@ from rich.table import Column, Table
 
 from skyfed.algorithms import KNOWN, Row
 from skyfed.flight.fleet_plan import FleetPlan, age_of_information
-from skyfed.report.terminal import in_ci
+from skyfed.report.live import in_ci
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.search_space import Search, Trials
 from skyfed.runs.sweep_file import SweepJob

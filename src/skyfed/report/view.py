@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from skyfed.algorithms import Row as Algorithm
-from skyfed.report.terminal import is_live, line_every
+from skyfed.report.live import is_live, line_every
 from skyfed.runs.tables import Row
 
 Clock = Callable[[], float]  # seconds
