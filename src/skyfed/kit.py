@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +14,13 @@ from skyfed.learning.engine import Engine
 from skyfed.learning.flat import Adjust, Layout
 from skyfed.learning.local import Ticket, Trained, descend, find_ticket, seeded, train
 from skyfed.rng import stream
-from skyfed.tasks.task import Loss, Samples
+from skyfed.tasks.task import Samples
 from skyfed.types import Arrays, Ints, Model, Quantised, Raw, Singles, Update
 from skyfed.wire import Reference, bucket_starts, entries, quantiser
 from skyfed.world import CostSettings, Effort, Spending, Where, round_flops, samples_of, spend_at
+
+if TYPE_CHECKING:
+    from skyfed.tasks.task import Loss
 
 Fact = float | int | bool | str | None
 Outgoing = Callable[[Singles], Singles]
