@@ -9,7 +9,8 @@ from pydantic import BaseModel
 from skyfed.algorithms import KNOWN, Row, find_class
 from skyfed.algorithms.base import Algorithm
 from skyfed.blocks.tables import TABLES
-from skyfed.config import Config, presets
+from skyfed.config import Config
+from skyfed.presets import describe
 
 _HEAD = """# Settings
 
@@ -33,7 +34,7 @@ algorithms = ["afl", {use = "afl-quant", label = "EDEN", quantise = {scheme = "e
 def settings_page() -> str:
     """Return the page in Markdown."""
     lines = [_HEAD, "## Presets", "", "| preset | what it is |", "|---|---|"]
-    lines += [f"| `{name}` | {line} |" for name, line in presets().items()]
+    lines += [f"| `{name}` | {line} |" for name, line in describe().items()]
     lines += ["", *_table(Config, ""), *_rows()]
     return "\n".join(lines) + "\n"
 

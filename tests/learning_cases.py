@@ -1,6 +1,6 @@
 """Small builders that the learning tests share: pictures, flights, configs, stations, updates."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 import numpy as np
@@ -9,9 +9,8 @@ import torch
 from run_cases import fleet_plan, pictures
 from skyfed.blocks.aggregate import alphas
 from skyfed.config import Config
-from skyfed.drivers.inline import InlineDriver
 from skyfed.flight.fleet_plan import FleetPlan
-from skyfed.jobs import Driver, Job
+from skyfed.jobs import Driver, Job, Jobs, Reply
 from skyfed.learning.local import Trained
 from skyfed.onboard import Onboard
 from skyfed.runs.columns import TABLES
@@ -68,6 +67,17 @@ def onboard_of(config: Config, task: Task | Pictures | None = None, dtype: torch
     return Onboard(config, task.task() if isinstance(task, Pictures) else task, dtype)
 
 
+class Relay:
+    """A driver that does jobs in this process; tests change what it passes on."""
+
+    def __init__(self, onboard: Onboard) -> None:
+        self._onboard = onboard
+
+    def call(self, jobs: Jobs) -> Iterator[Reply]:
+        """Yield the replies in order."""
+        return self._onboard.call(jobs)
+
+
 def station_of(
     config: Config,
     label: str,
@@ -80,7 +90,7 @@ def station_of(
     onboard = onboard or onboard_of(config)
     plan = plan or fleet_plan(config.vehicles, config.rounds)
     world = world_of(config, onboard.task, plan)
-    return Station(label, onboard, world, driver or InlineDriver(onboard), memories)
+    return Station(label, onboard, world, driver or onboard, memories)
 
 
 def start_of(station: Station) -> Arrays:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load
 
-from skyfed.arrays import map_arrays, pack_arrays, same_arrays, view_arrays, write_arrays
-from skyfed.types import Arrays
+from skyfed.arrays import map_arrays, pack_arrays, view_arrays, write_arrays
+from skyfed.types import Arrays, same_arrays
 
 DTYPES = ["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"]
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from skyfed.drivers.inline import InlineDriver
 
 from learning_cases import message_of, raw_update
 from run_cases import fleet_plan, pictures, tiny_config
 from skyfed import evaluation
 from skyfed.blocks.aggregate import ServerSettings, aggregate
-from skyfed.drivers.inline import InlineDriver
 from skyfed.onboard import Onboard
 from skyfed.runs.start import world_of
 from skyfed.simulate import federated_round

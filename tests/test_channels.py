@@ -54,10 +54,10 @@ class Case:
         return [(torch.randn(shape, generator=coins, dtype=WIDE), torch.arange(self.batch) % 4) for _ in range(count)]
 
     def train(self, delta: float, kappa: int, rate: float = 0.05) -> Trained:
-        received = self.model.layout.of_live(self.weights.numpy()), self.buffers.numpy()
+        received = {"weights": self.model.layout.of_live(self.weights.numpy()), "buffers": self.buffers.numpy()}
         dense, masked = iter(self.batches(1, 1)), iter(self.batches(kappa, 2))
-        ticket = find_ticket(self.model, *received, dense, rate, cross_entropy, delta, None, self.pruner)
-        return train(self.model, *received, masked, rate, cross_entropy, ticket, self.pruner)
+        ticket = find_ticket(self.model, received, dense, rate, cross_entropy, delta, self.pruner)
+        return train(self.model, received, masked, rate, cross_entropy, ticket, self.pruner)
 
 
 def case_of(module: nn.Module, side: int, budget: str = "weights", wide: bool = True, probe: bool = False) -> Case:
@@ -865,7 +865,7 @@ def test_delivered_is_the_largest_slice_that_vehicles_train(model):
     flat, pruner = engine.training(), engine.pruner(station.algorithm.settings.prune)
     flat.load(state["weights"], state["buffers"])
     kept = pruner.choose(flat.weights, 0.5)
-    small = pruner.cut(kept, torch.from_numpy(pruner.entries(kept, flat.start)))
+    small = pruner.cut(kept, torch.from_numpy(state["weights"][pruner.mask(kept)[0]]))
     test = engine.task.test
     images, truth = engine.batches.ready(torch.from_numpy(test.inputs[:40])), torch.from_numpy(test.targets[:40]).long()
     with torch.inference_mode():

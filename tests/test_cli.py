@@ -19,8 +19,9 @@ import pytest
 
 import in_process
 from skyfed import __version__
-from skyfed.config import load_config, presets
+from skyfed.config import load_config
 from skyfed.flight import Problem, verify
+from skyfed.presets import describe
 from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import RunFolder
 from skyfed.types import Plan
@@ -176,7 +177,7 @@ def test_without_out_a_new_folder_is_made_under_runs(tmp_path, small):
 def test_presets_are_listed_with_a_line_each():
     done = skyfed("presets")
     assert done.returncode == 0
-    assert [tuple(line.split(None, 1)) for line in done.stdout.splitlines()] == [*presets().items()]
+    assert [tuple(line.split(None, 1)) for line in done.stdout.splitlines()] == [*describe().items()]
 
 
 def test_the_version():

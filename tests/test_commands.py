@@ -10,7 +10,8 @@ from PIL import Image
 
 from in_process import Said, program, skyfed
 from skyfed.cli.app import app
-from skyfed.config import load_config, presets
+from skyfed.config import load_config
+from skyfed.presets import describe
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -49,7 +50,7 @@ def test_commands_name_verbs_and_settings_that_exist(page: Path) -> None:
         if words[0].startswith("-"):
             continue
         assert words[0] in verbs, words
-        if words[0] in ("run", "plan") and len(words) > 1 and words[1] in presets():
+        if words[0] in ("run", "plan") and len(words) > 1 and words[1] in describe():
             own = [setting for setting in settings_of(words) if ":Mine" not in setting and "AFL_COIN" not in setting]
             load_config(words[1], own)
 

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from skyfed.config import Config, config_from_tree, differences, load_config, presets
+from skyfed.config import Config, config_from_tree, differences, load_config
 from skyfed.errors import BadInputError
-from skyfed.presets import DEFAULT
-from skyfed.runs.data import load_fitting
+from skyfed.pipeline import load_data
+from skyfed.presets import DEFAULT, describe
 from skyfed.world.mission import prepare_mission
 
 BASE = ["vehicles=3", "rounds=12", "field.classes=4", "field.region=[600.0,600.0]"]  # what the presets say may change
@@ -41,13 +41,13 @@ def refusal(*overrides: str, source: str = "") -> str:
 
 
 def test_the_presets_are_listed_default_first_each_with_a_line():
-    known = presets()
+    known = describe()
     assert next(iter(known)) == DEFAULT
     assert {"quick", "paper", "smoke"} <= set(known)
     assert all(known.values())
 
 
-@pytest.mark.parametrize("name", presets())
+@pytest.mark.parametrize("name", describe())
 def test_every_preset_loads_and_reads_back_equal(name):
     config = load_config(name)
     assert read_back(config) == config
@@ -595,7 +595,7 @@ def test_an_algorithm_of_ones_own_is_tried_before_anything_is_planned(tmp_path: 
     """What is wrong with it shows when the data is loaded, and nothing is written by then."""
     (tmp_path / "mine.py").write_text("MINE = 3\n")
     with pytest.raises(BadInputError, match="allowed: a class made from"):
-        load_fitting(load("field.classes=10", f'algorithms=["{tmp_path}/mine.py:MINE"]'))
+        load_data(load("field.classes=10", f'algorithms=["{tmp_path}/mine.py:MINE"]'), plain=True)
 
 
 def test_settings_of_version_0_1_are_read_by_their_new_name():

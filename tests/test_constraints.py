@@ -15,7 +15,7 @@ from in_process import skyfed
 from skyfed.config import config_from_tree, load_config
 from skyfed.errors import BadInputError, InfeasibleError
 from skyfed.flight import Constraint, Options, Problem, Violation, load_fleet_plan, plan, supports, verify
-from skyfed.flight.constraints.load import ConstraintSpec, load_constraints
+from skyfed.flight.constraints.base import ConstraintSpec, load_constraints
 from skyfed.flight.planner import fell_back
 from skyfed.flight.remote import plan_fleet
 from skyfed.runs.flights import plan_into

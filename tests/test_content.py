@@ -8,8 +8,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skyfed.arrays import same_arrays
-from skyfed.types import Arrays
+from skyfed.types import Arrays, same_arrays
 from skyfed.wire import DecodeError, Reference, decode_content, digest_of, encode_content, encode_model
 from wire_cases import traced
 

@@ -13,15 +13,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from learning_cases import Memory, exchanged, job_of, onboard_of, retrained, run_row, start_of, station_of
+from learning_cases import Memory, Relay, exchanged, job_of, onboard_of, retrained, run_row, start_of, station_of
 from run_cases import fleet_plan, pictures, tiny_config, write_picture_folder
 from skyfed.algorithms import KNOWN, Row, find_class
 from skyfed.algorithms.base import Algorithm, Parts
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
-from skyfed.arrays import same_arrays
 from skyfed.config import Config
 from skyfed.drivers.execute import execute
-from skyfed.drivers.inline import InlineDriver
 from skyfed.drivers.pool import PoolDriver
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.jobs import Jobs, Reply
@@ -33,7 +31,7 @@ from skyfed.runs.tables import Table
 from skyfed.simulate import run
 from skyfed.station import Report, Station
 from skyfed.tasks import load_task
-from skyfed.types import Arrays
+from skyfed.types import Arrays, same_arrays
 from skyfed.wire import MODEL, Expected, Message, decode_parts, encode, encode_parts, paper_bits
 
 ROOT = Path(__file__).parents[1]
@@ -129,7 +127,7 @@ def test_one_process_can_run_all_rows_one_after_the_other():
         assert bits(many) == bits(run_row(row(label))), label
 
 
-class Backwards(InlineDriver):
+class Backwards(Relay):
     """Does jobs in the opposite order; replies come in the right one."""
 
     def call(self, jobs: Jobs) -> Iterator[Reply]:
@@ -203,7 +201,7 @@ def pooled(tmp_path_factory: pytest.TempPathFactory) -> Config:
 def test_the_number_of_workers_changes_nothing(pooled, workers):
     onboard = Onboard(pooled, load_task(pooled.data))
     with PoolDriver(pooled, workers) as driver:
-        place = driver._place.path
+        place = driver._place
         for label in ROWS:
             alone = run_row(station_of(pooled, label, onboard=onboard))
             many = run_row(station_of(pooled, label, driver, onboard))
@@ -296,7 +294,7 @@ def test_what_is_delivered_are_models_of_finite_numbers_and_serves_every_vehicle
     assert {station.algorithm.serves(state, u) for u in range(3)} <= set(models)
 
 
-class Noisy(InlineDriver):
+class Noisy(Relay):
     """Loses the last byte of what vehicle 1 sends."""
 
     def call(self, jobs: Jobs) -> Iterator[Reply]:
@@ -391,9 +389,9 @@ def recorded(place: Path, config: Config, *stops: int) -> Watcher:
     task, plan = pictures().task(), fleet_plan(3, config.rounds)
     for stop in stops:
         with RunFolder.claim(place, config, []) as folder, pytest.raises(KeyboardInterrupt):
-            execute(folder, config, task, plan, 1, Watcher(stop))
+            execute(folder, config, task, plan, Watcher(stop))
     with RunFolder.claim(place, config, []) as folder:
-        execute(folder, config, task, plan, 1, watcher := Watcher())
+        execute(folder, config, task, plan, watcher := Watcher())
     return watcher
 
 

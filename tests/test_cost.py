@@ -215,7 +215,7 @@ def folder(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("cost") / "run"
     config = tiny_config('algorithms=["afl","2ceoafl","sgd"]', "workers=1")
     with RunFolder.claim(place, config, []) as claimed, RunView(config.rows, 3, True, lambda: None) as view:
-        execute(claimed, config, KNOWN.task(), PLAN, 1, view)
+        execute(claimed, config, KNOWN.task(), PLAN, view)
     return place
 
 

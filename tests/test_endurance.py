@@ -44,15 +44,13 @@ def test_weights_left_in_memory_by_a_killed_process_are_removed_and_others_are_n
     monkeypatch.setattr(pool.os.path, "isdir", lambda path: False)
     monkeypatch.setattr(pool.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(pool.tempfile, "tempdir", str(tmp_path))
-    held = pool.Memory()
-    (tmp_path / "skyfed-killed").mkdir()
-    for name in ("lock", "1.f32"):
-        (tmp_path / "skyfed-killed" / name).write_bytes(b"weights")
-    (tmp_path / "skyfed-new").mkdir()  # another process has just made it and does not hold its lock yet
-    other = pool.Memory()
-    assert sorted(tmp_path.iterdir()) == sorted([held.path, other.path, tmp_path / "skyfed-new"])
-    held.cleanup()
-    other.cleanup()
+    with pool.folder_in_memory() as held:
+        (tmp_path / "skyfed-killed").mkdir()
+        for name in ("lock", "1.f32"):
+            (tmp_path / "skyfed-killed" / name).write_bytes(b"weights")
+        (tmp_path / "skyfed-new").mkdir()  # another process has just made it and does not hold its lock yet
+        with pool.folder_in_memory() as other:
+            assert sorted(tmp_path.iterdir()) == sorted([held, other, tmp_path / "skyfed-new"])
     assert list(tmp_path.iterdir()) == [tmp_path / "skyfed-new"]
 
 

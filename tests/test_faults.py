@@ -41,7 +41,7 @@ def go(place: Path, config: Config) -> tuple[list[str], Watcher]:
     plan = fleet_plan(config.vehicles, config.rounds)
     with RunFolder.claim(place, config, ["run"]) as folder:
         (place / "plan.npz").write_bytes(plan.to_bytes())
-        return execute(folder, config, KNOWN.task(), plan, 1, watcher), watcher
+        return execute(folder, config, KNOWN.task(), plan, watcher), watcher
 
 
 # absent vehicles

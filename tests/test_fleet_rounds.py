@@ -13,6 +13,7 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
+from learning_cases import Relay
 from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config
@@ -20,7 +21,6 @@ from skyfed.drivers.flower import driver as driver_module
 from skyfed.drivers.flower.driver import AloneError, FlowerDriver, Node
 from skyfed.drivers.flower.messages import ReplyError, answer, read_order, read_reply, refuse
 from skyfed.drivers.flower.onboard import Vehicle
-from skyfed.drivers.inline import InlineDriver
 from skyfed.errors import BadInputError
 from skyfed.jobs import Driver, Job, Upload
 from skyfed.onboard import Onboard
@@ -134,7 +134,7 @@ def absent(config: Config, *missed: tuple[int, int]) -> Arrays:
     """Return the model after round 0 in one process, with somebody absent."""
     config = config.model_copy(update={"faults": config.faults.model_copy(update={"absent": list(missed)})})
     onboard = Onboard(config, KNOWN)
-    return one_round(onboard, InlineDriver(onboard), 0, start_of(onboard))[0]
+    return one_round(onboard, onboard, 0, start_of(onboard))[0]
 
 
 def upload_in(reply: Message) -> Upload:
@@ -200,7 +200,7 @@ def test_a_vehicle_chooses_by_its_share_of_all_data_though_it_holds_only_its_own
     _, report = fleet.round(2)
     jobs: list[Job] = []
 
-    class Noting(InlineDriver):
+    class Noting(Relay):
         def call(self, asked):
             jobs.extend(asked)
             return super().call(asked)
@@ -269,7 +269,7 @@ def test_uploads_spoilt_on_purpose_are_left_out_on_flower_and_in_one_process(how
     config = settings(f"faults.spoil=[[1, 0, '{how}']]")
     fleet = Fleet(config)
     state, report = fleet.round()
-    alone, other = one_round(fleet.onboard, InlineDriver(fleet.onboard), 0, fleet.start)
+    alone, other = one_round(fleet.onboard, fleet.onboard, 0, fleet.start)
     assert report.dropped == other.dropped
     assert same(state, alone)
     assert same(state, absent(settings(), (1, 0)))
@@ -319,7 +319,7 @@ def test_a_vehicle_without_the_last_model_gets_the_whole_one():
     sizes = [size for u, size in fleet.asked[3:] if u == 2]
     assert len(sizes) == 2
     assert sizes[0] < sizes[1]
-    alone = one_round(fleet.onboard, InlineDriver(fleet.onboard), 1, state)[0]
+    alone = one_round(fleet.onboard, fleet.onboard, 1, state)[0]
     assert same(after, alone)
 
 

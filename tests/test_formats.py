@@ -14,7 +14,7 @@ from skyfed import __version__
 from skyfed.cli.entry import run_arguments
 from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
-from skyfed.runs.checkpoint import last_checkpoint, pack_model, unpack_model
+from skyfed.runs.checkpoint import Checkpoints, pack_model, unpack_model
 from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import FORMAT, RunFolder
 from skyfed.runs.listing import look
@@ -50,7 +50,7 @@ def resume(place: Path) -> Watcher:
     )  # fmt: skip
     with RunFolder.claim(place, config, ["resume"]) as folder:
         fleet = plan_into(folder, config, mission, 1, lambda vehicle, found: pytest.fail("planned again"))
-        assert execute(folder, config, load_task(config.data), fleet, 1, watcher) == []
+        assert execute(folder, config, load_task(config.data), fleet, watcher) == []
         watcher.lines += folder.complaints
     return watcher
 
@@ -79,11 +79,9 @@ def test_a_finished_run_of_every_version_is_read(version: str) -> None:
     assert config.algorithms == [NAME]
     weights, buffers, about = unpack_model(place / NAME / "model.safetensors")
     assert about["round"] == "5"
-    identity = RunFolder(place).identity()
+    checkpoints = Checkpoints(place / NAME / "checkpoints", RunFolder(place).identity(), NAME)
     start = {"weights": weights, "buffers": buffers}
-    saved = last_checkpoint(
-        place / NAME / "checkpoints", identity, NAME, start, lambda every: every, len(weights), config.vehicles
-    )  # fmt: skip
+    saved = checkpoints.last(start, lambda every: every, len(weights), config.vehicles)
     assert (saved.round, saved.complaints) == (5, [])
     assert [row["round"] for row in read_parquet(place / NAME / "rounds.parquet")] == list(range(6))
     assert len(read_parquet(place / NAME / "uplink.parquet")) == 12

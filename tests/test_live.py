@@ -16,7 +16,6 @@ from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.algorithms import KNOWN as ALGORITHMS
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config
-from skyfed.drivers.inline import InlineDriver
 from skyfed.jobs import Job
 from skyfed.learning.flat import FlatModel, Layout
 from skyfed.learning.local import Trained, seeded
@@ -491,7 +490,7 @@ class Round:
         self.engine, self.layout = self.onboard.engine, self.onboard.engine.layout
         self.algorithm = self.onboard.algorithms[algorithm]
         self.start = self.algorithm.start(self.engine.initial())
-        station = Station(algorithm, self.onboard, self.world, InlineDriver(self.onboard))
+        station = Station(algorithm, self.onboard, self.world, self.onboard)
         self.updates = []
         if self.algorithm.central:
             self.after: Arrays = central_round(station, 0, self.start)[0]

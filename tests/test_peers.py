@@ -69,17 +69,18 @@ def test_a_package_outside_its_checkout_leaves_the_peers_out_and_says_so(tmp_pat
     shutil.copytree(ROOT / "src" / "skyfed", tmp_path / "lib" / "site-packages" / "skyfed")
     script = """
         import json
-        from skyfed.bench.peers import against_peers
+        from skyfed.bench.peers import against_peers, student_round
         said = []
-        print(json.dumps([against_peers("", "", said.append), said]))
+        print(json.dumps([against_peers("", "", said.append), said, student_round()]))
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
         env={"PYTHONPATH": str(tmp_path / "lib" / "site-packages")}, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    rows, said = json.loads(done.stdout)
+    rows, said, student = json.loads(done.stdout)
     assert rows == []
-    assert said == ["no comparison with Flower and pfl: its scripts are in skyfed's repository only"]
+    assert student is None
+    assert said == ["no comparison with a PyTorch loop, Flower and pfl: its scripts are in skyfed's repository only"]
 
 
 def test_pythons_of_peers_are_refused_where_they_are_of_no_use(

@@ -10,8 +10,9 @@ from flight_cases import case
 from skyfed.bench.planner import missions
 from skyfed.config import load_config
 from skyfed.errors import BadInputError, InfeasibleError
-from skyfed.flight import METHODS, Options, age_of_information, load_fleet_plan, plan, planner, verify
-from skyfed.flight.planner import fell_back
+from skyfed.flight import Options, load_fleet_plan, plan, planner, verify
+from skyfed.flight.fleet_plan import age_of_information
+from skyfed.flight.planner import METHODS, fell_back
 from skyfed.flight.remote import plan_fleet
 from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import RunFolder

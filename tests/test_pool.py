@@ -1,5 +1,6 @@
 """Which samples: pools that no two vehicles share, sets that only grow, pools that run dry (Eq. 7)."""
 
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -7,10 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from run_cases import fleet_plan
 from skyfed.world import SensingSettings, initial_counts, new_counts
-from skyfed.world.sensing import Flight, Schedule, split_pools
+from skyfed.world.sensing import Schedule, split_pools
 
 CLASSES, VEHICLES, ROUNDS = 4, 3, 8
+
+
+@dataclass(frozen=True)
+class Flight:
+    """Where a vehicle is, and what is really there."""
+
+    positions: np.ndarray
+    psi: np.ndarray
+    centres: np.ndarray
+    radii: np.ndarray
 
 
 def flights(vehicles: int = VEHICLES, classes: int = CLASSES, rounds: int = ROUNDS, seed: int = 0) -> list[Flight]:
@@ -43,13 +55,15 @@ def grow(
     stretches: tuple[slice, ...] = (slice(None),),
 ) -> Schedule:
     """Return what vehicles sense along whole flights, flown in one stretch or in several."""
-    found = Schedule(len(flown), len(flown[0].centres), train, test, sensing, seed)
+    psi, centres, radii, positions = (
+        np.stack([getattr(flight, name) for flight in flown]) for name in ("psi", "centres", "radii", "positions")
+    )
+    empty = fleet_plan(len(flown), positions.shape[1], len(flown[0].centres))
+    plan = replace(empty, psi=psi, radii=radii, true_centres=centres, true_radii=radii)
+    grown = Schedule(plan, {"train": train, "test": test}, sensing, seed)
     for part in stretches:
-        found.extend(
-            [Flight(one.positions[part], one.psi[:, part], one.centres, one.radii) for one in flown],
-            [one.psi for one in flown],
-        )
-    return found
+        grown.extend(positions[:, part])
+    return grown
 
 
 def schedule(train: int = 300, test: int = 90, seed: int = 0, sensing: SensingSettings = SMALL) -> Schedule:
@@ -189,13 +203,6 @@ def test_keep_last_keeps_the_newest():
             assert cut.train_set(u, t).tolist() == expected.tolist()
     assert len(cut.train_set(0, ROUNDS - 1)) == 45
     assert whole.test_members(ROUNDS - 1, 360).tolist() == cut.test_members(ROUNDS - 1, 360).tolist()
-
-
-def test_the_union_is_all_vehicles_sets_in_order():
-    found = schedule()
-    for t in (0, ROUNDS - 1):
-        expected = [sample for u in range(VEHICLES) for sample in found.train_set(u, t)]
-        assert found.union(t).tolist() == expected
 
 
 def test_test_members_are_the_vehicles_test_sets_together():

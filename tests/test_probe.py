@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from in_process import undrawn
 from learning_cases import Memory, exchanged, onboard_of, run_row, start_of, station_of
 from run_cases import pictures, tiny_config
 from skyfed.cli import app
-from skyfed.jobs import Job
+from skyfed.jobs import Job, Reply
 from skyfed.learning.models import build_model
 from skyfed.runs.tables import Table
 from skyfed.station import Station
@@ -23,7 +24,7 @@ from skyfed.theory.bound import FORMS, TERMS
 from skyfed.theory.diagnose import diagnose
 from skyfed.theory.estimate import Gathering, fit_dissimilarity, histogram_distance, rounds_of
 from skyfed.theory.measure import Partition, among, curvature
-from skyfed.types import Arrays, Probe
+from skyfed.types import Arrays
 
 KNOWN = pictures()
 
@@ -71,17 +72,17 @@ def test_a_vehicle_with_next_to_nothing_has_one_mini_batch():
 # against plain torch
 
 
-def probe(station: Station, vehicle: int, t: int, now: Arrays, after: Arrays) -> Probe:
+def probe(station: Station, vehicle: int, t: int, now: Arrays, after: Arrays) -> SimpleNamespace:
     """Measure around two models, as the diagnostics of a round do."""
     sent = {**now, **{f"{name} after": array for name, array in after.items()}}
     sets = zip(("before", "samples", "later"), (t - 1, t, t + 1), strict=True)
     data = {name: station.world.observe(vehicle, s) for name, s in sets}
     reply = station.onboard.do(Job("probe", sent, station.label, t, vehicle, data))
-    return Probe(**reply.words, gradient=reply.arrays["gradient"])
+    return SimpleNamespace(**reply.words, gradient=reply.arrays["gradient"])
 
 
 @pytest.fixture(scope="module", params=["cnn", "resnet18"])
-def probed(request) -> tuple[Station, Probe, Arrays, Arrays]:
+def probed(request) -> tuple[Station, SimpleNamespace, Arrays, Arrays]:
     config = tiny_config(
         "theory.every=1", "theory.beta_steps=40", "theory.beta_batches=1000", f"model.name={request.param}"
     )
@@ -191,7 +192,7 @@ def test_probing_leaves_no_trace():
 # a round's row
 
 
-def probe_of(vehicle: int, gradient: list[float], **known: float) -> Probe:
+def probe_of(vehicle: int, gradient: list[float], **known: float) -> Reply:
     values = {
         "sigma2": 1.0,
         "phi": 0.5,
@@ -201,7 +202,7 @@ def probe_of(vehicle: int, gradient: list[float], **known: float) -> Probe:
         "curvature": 3.0,
         "secant": 1.0,
     } | known
-    return Probe(vehicle=vehicle, gradient=np.array(gradient, np.float32), **values)
+    return Reply({"vehicle": vehicle, **values}, arrays={"gradient": np.array(gradient, np.float32)})
 
 
 def test_a_row_by_hand():

@@ -10,14 +10,15 @@ from learning_cases import exchanged, onboard_of, station_of
 from run_cases import tiny_config
 from skyfed.config import load_config
 from skyfed.errors import BadInputError
-from skyfed.learning.flat import FlatModel, runs_of
+from skyfed.learning.flat import FlatModel, merged_runs
 from skyfed.learning.models import build_model
 from skyfed.learning.prune import magnitude_mask, scope_of
 from skyfed.learning.settings import ModelSettings, PruneSettings
 
 
 def mask_of(weights: np.ndarray, delta: float, scope: np.ndarray | None = None) -> np.ndarray:
-    return magnitude_mask(weights, delta, None if scope is None else runs_of(scope))[0]
+    runs = None if scope is None else merged_runs((k, k + 1) for k in np.flatnonzero(scope).tolist())
+    return magnitude_mask(weights, delta, runs)[0]
 
 
 def by_sorting(weights: np.ndarray, delta: float, scope: np.ndarray | None) -> np.ndarray:

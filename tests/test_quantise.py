@@ -613,7 +613,7 @@ def test_many_buckets_together_give_what_each_would_alone(monkeypatch, scheme, n
     kind = QuantiseSettings(scheme=scheme, s=3, norm=norm)
     together = quantised(kind, values, starts, stream(0, "q"))
     sent, context = received(kind, *together[:2], starts, together[2]), QUANTISERS[scheme].context(starts, together[2])
-    for key, value in (("_CHUNK", 640), ("_MANY", 10**9)):
+    for key, value in (("CHUNK", 640), ("_MANY", 10**9)):
         monkeypatch.setattr(bucket_code, key, value)
         alone = quantised(kind, values, starts, stream(0, "q"))
         assert np.array_equal(alone[0], together[0])

@@ -272,11 +272,11 @@ def skyfed_training(case: Case, algorithm: str, vehicle: int) -> Trained:
         return batches.draw(samples, settings.batch_size, rounds * settings.batches_per_round, rng)
 
     scope = scope_of(model.layout, config.prune.scope == "kernels", case.weights)
-    received, ticket = (case.state["weights"], case.state["buffers"]), None
+    ticket = None
     if prunes:
         dense = draw("dense batches", settings.rho)
-        ticket = find_ticket(model, *received, dense, rate, cross_entropy, delta, scope)
-    found = train(model, *received, draw("batches", settings.kappa), rate, cross_entropy, ticket)
+        ticket = find_ticket(model, case.state, dense, rate, cross_entropy, delta, scope)
+    found = train(model, case.state, draw("batches", settings.kappa), rate, cross_entropy, ticket)
     return Trained(found.gradient, found.mask, found.buffers, delta)
 
 
@@ -376,10 +376,10 @@ def ticket_round(
 ) -> Local:
     """Find a ticket of 60 % by so many dense steps, then train it."""
     case, model, batches, samples = parts
-    received = tuple((state or case.state).values())
+    received = state or case.state
     first = batches.draw(samples, 8, dense, stream(0, "dense"))
-    ticket = find_ticket(model, *received, first, 0.1, cross_entropy, 0.4, scope_of(model.layout, False, case.weights))
-    return train(model, *received, steps, 0.1, cross_entropy, ticket)
+    ticket = find_ticket(model, received, first, 0.1, cross_entropy, 0.4, scope_of(model.layout, False, case.weights))
+    return train(model, received, steps, 0.1, cross_entropy, ticket)
 
 
 def test_training_starts_again_from_the_received_weights_and_buffers_under_the_mask(parts):

@@ -25,10 +25,10 @@ from run_cases import ALGORITHMS, fleet_plan, pictures, rows_of, tiny_config, wr
 from skyfed.config import Config
 from skyfed.drivers.execute import execute
 from skyfed.errors import BadInputError
-from skyfed.report import draw
+from skyfed.report import figures
 from skyfed.report.learning_curves import read_curves
 from skyfed.runs import recorder as recorder_module
-from skyfed.runs.checkpoint import Saved, last_checkpoint, pack_model, save_checkpoint, save_memory, unpack_model
+from skyfed.runs.checkpoint import Checkpoints, Saved, pack_model, unpack_model
 from skyfed.runs.columns import ROUNDS as ROUND_COLUMNS
 from skyfed.runs.columns import named
 from skyfed.runs.folder import RunFolder
@@ -299,7 +299,7 @@ def test_what_a_kill_left_of_a_common_page_does_not_keep_the_seeds_from_going_on
     assert [path.name for path in tmp_path.iterdir()] == ["seed-0"]
 
 
-@pytest.mark.parametrize("module", ["skyfed.runs.data", "skyfed.drivers.execute", "skyfed.runs.flights"])
+@pytest.mark.parametrize("module", ["skyfed.tasks", "skyfed.drivers.execute", "skyfed.runs.flights"])
 def test_a_signal_while_a_run_is_prepared_says_how_to_go_on(stage, stopped, tmp_path, module):
     """Importing and loading take seconds; a signal there stops at once."""
     folder = stopped.copy(tmp_path / "run")
@@ -323,12 +323,12 @@ main()
 def test_a_figure_that_is_there_is_whole(tmp_path, monkeypatch):
     """A kill while a figure is written leaves none by its name, which would count as drawn."""
     figure = Figure()
-    monkeypatch.setattr(draw.os, "replace", lambda *_: pytest.fail("killed"))
+    monkeypatch.setattr(os, "replace", lambda *_: pytest.fail("killed"))
     with pytest.raises(pytest.fail.Exception):
-        draw._save(figure, tmp_path / "fig3-accuracy")
+        figures.save(figure, tmp_path / "fig3-accuracy")
     assert not [path for path in tmp_path.iterdir() if path.name[0] != "."]
     monkeypatch.undo()
-    draw._save(figure, tmp_path / "fig3-accuracy")
+    figures.save(figure, tmp_path / "fig3-accuracy")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fig3-accuracy.pdf", "fig3-accuracy.png"]
 
 
@@ -427,7 +427,7 @@ def go(place: Path, config: Config, *stop: object) -> Watcher:
     with RunFolder.claim(place, config, ["run"]) as folder:
         (place / "plan.npz").write_bytes(plan.to_bytes())
         try:
-            execute(folder, config, KNOWN, plan, 1, watcher)
+            execute(folder, config, KNOWN, plan, watcher)
         except StopHereError:
             assert stop
     return watcher
@@ -733,14 +733,14 @@ WORLD = {"battery": np.arange(2, dtype=np.float64)}
 
 
 def keep(place: Path, t: int, state: dict[str, np.ndarray] = STATE, kept: dict[int, int] | None = None) -> Path:
-    save_checkpoint(place, t, state, WORLD, "run", "afl", kept or {})
+    Checkpoints(place, "run", "afl").save(t, state, WORLD, kept or {})
     return place / f"round-{t:05d}.safetensors"
 
 
 def last(
     place: Path, run: str = "run", label: str = "afl", start: dict[str, np.ndarray] = STATE, whole: int = 6
 ) -> Saved:
-    return last_checkpoint(place, run, label, start, lambda weights: weights, whole, vehicles=2)
+    return Checkpoints(place, run, label).last(start, lambda weights: weights, whole, vehicles=2)
 
 
 def unnoticed(path: Path, read: Callable[[], tuple[dict[str, np.ndarray], int]]) -> list[tuple[int, int]]:
@@ -870,7 +870,7 @@ def test_a_state_without_an_array_that_it_starts_with_is_not_taken(tmp_path):
 
 
 def remember(place: Path, vehicle: int, t: int, value: float) -> None:
-    save_memory(place, vehicle, t, {"h": np.full(3, value)}, "run", "afl")
+    Checkpoints(place, "run", "afl").save_memory(vehicle, t, {"h": np.full(3, value)})
 
 
 def memories(place: Path) -> list[str]:
@@ -911,7 +911,7 @@ def test_a_memory_that_is_damaged_makes_it_go_back_one(tmp_path, how):
         other = tmp_path / "other"
         other.mkdir()
         vehicle, run = (1, "run") if how == "of another vehicle" else (0, "another")
-        save_memory(other, vehicle, 2, {"h": np.zeros(3)}, run, "afl")
+        Checkpoints(other, run, "afl").save_memory(vehicle, 2, {"h": np.zeros(3)})
         shutil.copy(next(other.glob("memory-*")), path)
     found = last(tmp_path)
     assert found.round == 1

@@ -7,7 +7,7 @@ from learning_cases import message_of, raw_update, reference
 from skyfed.blocks.aggregate import AGREEMENT, Aggregate, ServerSettings, aggregate, moved
 from skyfed.blocks.buffers import Buffers
 from skyfed.blocks.robust import Opinion, against, combine, factors, middle_buffers, no_agreement, noted
-from skyfed.runs.checkpoint import last_checkpoint, save_checkpoint
+from skyfed.runs.checkpoint import Checkpoints
 from skyfed.types import Arrays, Floats, Update
 from skyfed.wire import Message
 
@@ -141,8 +141,9 @@ def test_signs_are_counted_exactly_so_that_threads_do_not_matter():
 def test_agreement_survives_a_checkpoint_bit_by_bit(tmp_path):
     agreement: Floats = np.random.default_rng(0).normal(size=(2, 5, 5))
     model = {"weights": np.ones(3, np.float32), "buffers": np.zeros(1, np.float32)}
-    save_checkpoint(tmp_path, 7, {**model, AGREEMENT: agreement}, {}, "run", "afl", {})
-    found = last_checkpoint(tmp_path, "run", "afl", model, lambda whole: whole, 3, 3)
+    checkpoints = Checkpoints(tmp_path, "run", "afl")
+    checkpoints.save(7, {**model, AGREEMENT: agreement}, {}, {})
+    found = checkpoints.last(model, lambda whole: whole, 3, 3)
     assert found.round == 7
     assert found.state[AGREEMENT].tobytes() == agreement.tobytes()
     assert found.state[AGREEMENT].shape == agreement.shape

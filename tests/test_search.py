@@ -198,7 +198,7 @@ class Fake:
 
 def searched(search: Search, place: Path, fake: Fake) -> Trials:
     trials = Trials(place, search.about())
-    run_search(search, trials, place, 1, 1, fake.score, lambda: None)
+    run_search(search, trials, place, 1, fake.score, lambda: None)
     return trials
 
 
@@ -209,14 +209,13 @@ def test_a_search_ends_with_the_best_config_which_runs_as_it_is(tmp_path, monkey
     assert len(trials) == 6
     assert len(fake.ran) == 12
     assert {trial.state for trial in trials} == {"done", "failed"}
-    best = trials.best(upwards=True)
-    assert best is not None
+    best = trials.ranked(upwards=True)[0]
     assert best.result == max(trial.result for trial in trials if trial.result is not None)
     config = load_config(str(tmp_path / "out" / "best.toml"))
     assert config.train.eta == best.values["train.eta"]
     assert config.seed == 3
     assert (tmp_path / "out" / "best.toml").read_text() == best_config(search, best)
-    assert trials.best(upwards=False) != best
+    assert trials.ranked(upwards=False)[0] != best
 
 
 def test_a_stopped_search_goes_on_to_the_same_trials(tmp_path, monkeypatch):

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learning_cases import message_of, onboard_of, raw_update, reference, start_of, station_of
+from learning_cases import Relay, message_of, onboard_of, raw_update, reference, start_of, station_of
 from run_cases import tiny_config
 from skyfed.blocks.aggregate import ServerSettings, aggregate, alphas, moved
 from skyfed.config import load_config
-from skyfed.drivers.inline import InlineDriver
 from skyfed.errors import BadInputError
 from skyfed.jobs import Jobs, Reply
 from skyfed.simulate import Once, federated_round
@@ -182,7 +181,7 @@ def test_entries_that_do_not_travel_stay():
 # one upload per vehicle
 
 
-class Twice(InlineDriver):
+class Twice(Relay):
     """Vehicle 1 sends its upload twice, as a network may."""
 
     def call(self, jobs: Jobs) -> Iterator[Reply]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from skyfed.config import config_from_tree
 from skyfed.errors import BadInputError
 from skyfed.field import build_field
-from skyfed.field.survey import Survey, read_survey
+from skyfed.field.survey import read_survey
 
 U, C, T = 2, 2, 3  # the fleet that all files here are for
 
@@ -26,7 +26,7 @@ SAMPLES = "class,x,y\n0,0,0\n0,4,0\n1,10,10\n1,10,14\n1,10,18\n"
 PSI = "round,class,psi\n" + "".join(f"{t},{c},{1 + 2 * c}\n" for t in range(T) for c in range(C))
 
 
-def read(path: Path | str) -> Survey:
+def read(path: Path | str) -> dict[str, np.ndarray]:
     return read_survey([str(path)], U, C, T)
 
 
@@ -57,69 +57,68 @@ def refusal(path: Path) -> str:
 
 def test_clusters_without_a_vehicle_column_are_shared_by_all(tmp_path):
     found = read(csv(tmp_path, CLUSTERS))
-    assert found.centres.tolist() == [[[10, 20], [-40, 50]]] * U
-    assert found.deviations.tolist() == [[30, 60]] * U
-    assert found.weights is None
-    assert found.psi is None
+    assert found["centres"].tolist() == [[[10, 20], [-40, 50]]] * U
+    assert found["deviations"].tolist() == [[30, 60]] * U
+    assert found.keys() == {"centres", "deviations"}
 
 
 def test_clusters_with_a_vehicle_column_and_weights(tmp_path):
     rows = ["1,1,7,8,50,9", "0,0,1,2,30,1", "0,1,3,4,40,3", "1,0,5,6,60,1"]  # in any order
     found = read(csv(tmp_path, "vehicle,class,x,y,deviation,weight\n" + "\n".join(rows)))
-    assert found.centres.tolist() == [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]
-    assert found.deviations.tolist() == [[30, 40], [60, 50]]
-    assert found.weights.tolist() == [[0.25, 0.75], [0.1, 0.9]]
+    assert found["centres"].tolist() == [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]
+    assert found["deviations"].tolist() == [[30, 40], [60, 50]]
+    assert found["weights"].tolist() == [[0.25, 0.75], [0.1, 0.9]]
 
 
 def test_samples_without_a_vehicle_column_are_fitted_by_moments(tmp_path):
     found = read(csv(tmp_path, SAMPLES))
-    assert found.centres.tolist() == [[[2, 0], [10, 14]]] * U
-    assert found.deviations == pytest.approx(np.sqrt([[4, 8]] * U))
-    assert found.weights == pytest.approx(np.array([[0.4, 0.6]] * U))
+    assert found["centres"].tolist() == [[[2, 0], [10, 14]]] * U
+    assert found["deviations"] == pytest.approx(np.sqrt([[4, 8]] * U))
+    assert found["weights"] == pytest.approx(np.array([[0.4, 0.6]] * U))
 
 
 def test_samples_with_a_vehicle_column_are_fitted_vehicle_by_vehicle(tmp_path):
     rows = "".join(f"{u},{c},{100 * u + x},{c}\n" for u in range(U) for c in range(C) for x in (-1, 1))
     found = read(csv(tmp_path, "vehicle,class,x,y\n" + rows))
-    assert found.centres.tolist() == [[[0, 0], [0, 1]], [[100, 0], [100, 1]]]
-    assert found.deviations == pytest.approx(1.0)  # two samples 1 m off the centre: 2 over 2(2-1)
+    assert found["centres"].tolist() == [[[0, 0], [0, 1]], [[100, 0], [100, 1]]]
+    assert found["deviations"] == pytest.approx(1.0)  # two samples 1 m off the centre: 2 over 2(2-1)
 
 
 def test_psi_without_a_vehicle_column_is_shared_and_normalised(tmp_path):
     found = read(csv(tmp_path, PSI))
-    assert found.psi.tolist() == [[[0.25] * T, [0.75] * T]] * U
+    assert found["psi"].tolist() == [[[0.25] * T, [0.75] * T]] * U
 
 
 def test_psi_with_a_vehicle_column_may_hold_zeros(tmp_path):
     rows = "".join(f"{u},{t},{c},{int(c == u)}\n" for u in range(U) for t in range(T) for c in range(C))
     found = read(csv(tmp_path, "vehicle,round,class,psi\n" + rows))
-    assert found.psi.tolist() == [[[1] * T, [0] * T], [[0] * T, [1] * T]]
+    assert found["psi"].tolist() == [[[1] * T, [0] * T], [[0] * T, [1] * T]]
 
 
 def test_headers_may_be_spelt_with_capitals_spaces_and_a_byte_order_mark(tmp_path):
     found = read(csv(tmp_path, b"\xef\xbb\xbf Class , X,Y ,Deviation\r\n0,10,20,30\r\n1,-40,50,60\r\n"))
-    assert found.centres.tolist() == [[[10, 20], [-40, 50]]] * U
+    assert found["centres"].tolist() == [[[10, 20], [-40, 50]]] * U
 
 
 def test_a_later_file_overrides_an_earlier_one(tmp_path):
     first, second = csv(tmp_path, CLUSTERS), csv(tmp_path, CLUSTERS.replace("10,20", "11,22"), "second.csv")
     psi = csv(tmp_path, PSI, "psi.csv")
     found = read_survey([str(first), str(second), str(psi)], U, C, T)
-    assert found.centres[0, 0].tolist() == [11, 22]
-    assert found.psi.shape == (U, C, T)
+    assert found["centres"][0, 0].tolist() == [11, 22]
+    assert found["psi"].shape == (U, C, T)
 
 
 def test_no_file_gives_nothing():
-    assert read_survey([], U, C, T) == Survey()
+    assert read_survey([], U, C, T) == {}
 
 
 def test_npz_shared_and_one_a_vehicle(tmp_path):
     centres, deviations = np.arange(4.0).reshape(2, 2), np.array([[1, 2], [3, 4]])
     found = read(npz(tmp_path, centres=centres, deviations=deviations, weights=[1, 3], psi=np.ones((U, C, T))))
-    assert found.centres.tolist() == [centres.tolist()] * U
-    assert found.deviations.tolist() == deviations.tolist()
-    assert found.weights.tolist() == [[0.25, 0.75]] * U
-    assert found.psi.tolist() == np.full((U, C, T), 0.5).tolist()
+    assert found["centres"].tolist() == [centres.tolist()] * U
+    assert found["deviations"].tolist() == deviations.tolist()
+    assert found["weights"].tolist() == [[0.25, 0.75]] * U
+    assert found["psi"].tolist() == np.full((U, C, T), 0.5).tolist()
 
 
 def test_a_field_is_built_on_the_files(tmp_path):
@@ -321,4 +320,4 @@ def test_whichever_byte_of_an_archive_is_damaged_only_bad_input_is_raised(tmp_pa
     data[at % len(data)] ^= change
     with contextlib.suppress(BadInputError):
         found = read(csv(tmp_path, bytes(data), "any.npz"))
-        assert found.psi is None or found.psi.sum(axis=1) == pytest.approx(1.0)
+        assert "psi" not in found or found["psi"].sum(axis=1) == pytest.approx(1.0)

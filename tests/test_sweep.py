@@ -171,7 +171,7 @@ def test_a_sweep_ends_in_one_table_and_is_not_run_twice(tmp_path, monkeypatch):
 
 def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch):
     undrawn(monkeypatch)
-    monkeypatch.setattr("skyfed.cli.sweep.workers", lambda configured: 1)
+    monkeypatch.setattr("skyfed.drivers.sweep_jobs.usable_cores", lambda: 1)
     monkeypatch.setattr("skyfed.drivers.sweep_jobs.Popen", Popen)
     path = written(tmp_path, TINY + '[grid]\n"train.eta_local" = [1e30, 0.1]\n')
     found = invoked(str(path), "--out", str(tmp_path / "out"))

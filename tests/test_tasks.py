@@ -20,6 +20,7 @@ from skyfed.runs.start import world_of
 from skyfed.runs.tables import Table
 from skyfed.tasks import DataSettings, Samples, Task, load_task
 from skyfed.tasks.task import check_task
+from skyfed.world import World
 from skyfed.world.sensing import split_pools
 
 PLACES = ("north", "east", "south", "west")
@@ -127,7 +128,7 @@ def test_metrics_are_columns_of_the_table_of_rounds(tmp_path):
     task = load_task(config.data)
     assert task.content_hash() == signals().content_hash() != signals(1).content_hash()
     with RunFolder.claim(tmp_path / "run", config, []) as folder:
-        assert execute(folder, config, task, fleet_plan(3, 3), 1, Watcher()) == []
+        assert execute(folder, config, task, fleet_plan(3, 3), Watcher()) == []
     for label in config.labels:
         path = tmp_path / "run" / label / "rounds.parquet"
         assert path.exists()
@@ -277,6 +278,17 @@ def test_the_setting_reaches_the_world_and_changes_who_holds_what():
         assert [skewed.observe(u, t).tolist() for u in range(3)] == [again.observe(u, t).tolist() for u in range(3)]
         assert len(set(skewed.union(t).tolist())) == len(skewed.union(t))
     assert even.samples(2).tolist() != skewed.samples(2).tolist()
+
+
+def test_a_world_may_answer_its_flights_round_by_round(monkeypatch):
+    config, task, plan = tiny_config(), pictures().task(), fleet_plan()
+    whole = world_of(config, task, plan)
+    monkeypatch.setattr(World, "stretch", lambda world, t: plan.positions[:, t : t + 1])
+    cut = world_of(config, task, plan)
+    for t in range(3):
+        assert [cut.observe(u, t).tolist() for u in range(3)] == [whole.observe(u, t).tolist() for u in range(3)]
+        assert cut.where(1, t) == whole.where(1, t)
+        assert np.array_equal(cut.tested(t), whole.tested(t))
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "some", "0.0"])

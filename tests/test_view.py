@@ -11,9 +11,8 @@ import pytest
 
 from in_process import UNDRAWN
 from run_cases import rows_of
-from skyfed.report.terminal import in_ci, is_live
-from skyfed.report.time_left import Pace
-from skyfed.report.view import ASCII, RunView, clock_time, sparkline
+from skyfed.report.live import in_ci, is_live
+from skyfed.report.view import ASCII, Pace, RunView, clock_time, sparkline
 
 ALGORITHMS = ["sgd", "afl", "2ceoafl"]
 

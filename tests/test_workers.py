@@ -394,9 +394,9 @@ def cgroups(tmp_path, monkeypatch):
 def test_as_many_workers_as_cores_that_the_process_may_use():
     script = """
         import os
-        from skyfed.pipeline import workers
+        from skyfed.config import load_config
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])  # as taskset does
-        print(workers(0), workers(3))
+        print(load_config("smoke", ["workers=0"]).processes, load_config("smoke", ["workers=3"]).processes)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "3"]

@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-from skyfed.drivers.inline import InlineDriver
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.onboard import Onboard
 from skyfed.runs.folder import RunFolder
@@ -26,7 +25,7 @@ def main() -> None:
     task = load_task(config.data)
     onboard = Onboard(config, task)
     world = world_of(config, task, load_fleet_plan(place / "plan.npz"))
-    station = Station("afl", onboard, world, InlineDriver(onboard))
+    station = Station("afl", onboard, world, onboard)
     run(station, _Nobody(), station.algorithm.start(onboard.engine.initial()))
 
 

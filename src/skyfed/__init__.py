@@ -21,15 +21,11 @@ __version__ = "0.1.0"
 # what others build on: name → module; imported on use, so that `import skyfed` is quick
 _PUBLIC = {
     "Algorithm": "skyfed.algorithms.base",
-    "Run": "skyfed.api",
-    "load": "skyfed.api",
-    "plan": "skyfed.api",
-    "run": "skyfed.api",
+    **dict.fromkeys(["Run", "load", "plan", "run"], "skyfed.api"),
     "Column": "skyfed.columns",
     "MODEL": "skyfed.wire",
     "Model": "skyfed.types",
-    "Samples": "skyfed.tasks",
-    "Task": "skyfed.tasks",
+    **dict.fromkeys(["Samples", "Task"], "skyfed.tasks"),
     "World": "skyfed.world",
 }
 __all__ = ["__version__", *_PUBLIC]

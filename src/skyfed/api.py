@@ -1,14 +1,14 @@
 """skyfed from Python: `skyfed.run`, `skyfed.plan`, `skyfed.load`."""
 
-import contextlib
 import sys
-import tempfile
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from skyfed import pipeline
-from skyfed.config import Config, load_config
+from skyfed.config import Config, Source, load_config
 from skyfed.errors import BadInputError, DivergedError
 from skyfed.report.draw import draw_run
 from skyfed.runs.folder import RunFolder
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from skyfed.flight.fleet_plan import FleetPlan
 
-Source = str | Path | Mapping[str, Any] | Config
 What = Literal["accuracy", "megabytes", "seconds", "payload", "map"]
 
 
@@ -36,7 +35,8 @@ def run(source: Source = "quick", *, out: str | Path | None = None, progress: bo
     training diverged; finished rows are kept.
     """
     config = configure(source, settings)
-    place = Path(out) if out is not None else pipeline.new_folder(_name(source))
+    name = str(source) if isinstance(source, str | Path) else "run"
+    place = Path(out) if out is not None else pipeline.new_folder(name)
     mission, task = pipeline.prepare(config), pipeline.load_data(config, not progress)
     with RunFolder.claim(place, config, ["run", *sys.argv[1:]]) as folder:
         fleet = pipeline.plan_flights(folder, config, mission, not progress)
@@ -53,9 +53,8 @@ def plan(
     """Plan the flights of a config; returns them. Kept in a folder if one is given."""
     config = configure(source, settings)
     mission = pipeline.prepare(config)
-    with contextlib.ExitStack() as stack:
-        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="skyfed-plan-")) if out is None else out
-        folder = stack.enter_context(RunFolder.claim(Path(place), config, ["plan"]))
+    kept = TemporaryDirectory(prefix="skyfed-plan-") if out is None else nullcontext(out)
+    with kept as place, RunFolder.claim(Path(place), config, ["plan"]) as folder:
         return pipeline.plan_flights(folder, config, mission, not progress)
 
 
@@ -104,11 +103,8 @@ class Run:
     @property
     def accuracy(self) -> dict[str, float | None]:
         """Accuracy of each row's last test, 0 to 1, on the test set so far."""
-        last: dict[str, float | None] = {}
-        for label in self.labels:
-            tested = [row["accuracy"] for row in self._rows(label, "rounds") if row["accuracy"] is not None]
-            last[label] = tested[-1] if tested else None
-        return last
+        curves = {label: [row["accuracy"] for row in self._rows(label, "rounds")] for label in self.labels}
+        return {label: next((x for x in reversed(curve) if x is not None), None) for label, curve in curves.items()}
 
     @property
     def plan(self) -> "FleetPlan":
@@ -178,7 +174,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     return value
-
-
-def _name(source: Source) -> str:
-    return str(source) if isinstance(source, str | Path) else "run"

@@ -51,11 +51,3 @@ def view_arrays(data: Any) -> tuple[Arrays, dict[str, str]]:
 def map_arrays(path: Path) -> Arrays:
     """Return the arrays of a file without reading it; what is written to them stays in this process."""
     return view_arrays(np.memmap(path, np.uint8, mode="c"))[0] if path.stat().st_size else {}
-
-
-def same_arrays(a: Arrays, b: Arrays) -> bool:
-    """Tell whether two sets of named arrays are equal to the bit."""
-    return a.keys() == b.keys() and all(
-        a[name].dtype == b[name].dtype and a[name].shape == b[name].shape and a[name].tobytes() == b[name].tobytes()
-        for name in a
-    )

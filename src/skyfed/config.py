@@ -4,7 +4,7 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
+from skyfed import workers
 from skyfed.algorithms import KNOWN, Row, check_rows, find_class, merged
 from skyfed.blocks.aggregate import ServerSettings
 from skyfed.blocks.tables import TABLES, Settings
@@ -19,7 +20,6 @@ from skyfed.errors import BadInputError
 from skyfed.faults import FaultSettings
 from skyfed.field import FieldSettings
 from skyfed.files import from_home
-from skyfed.fleet_settings import FleetSettings
 from skyfed.flight.problem import FlightSettings
 from skyfed.imports import absolute_path
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
@@ -33,6 +33,25 @@ from skyfed.world import CostSettings, SensingSettings, SensorSettings, WorldSet
 
 _LARGEST = 3e38  # of a single-precision number
 _RENAMED = {("train", "genie_steps"): "central_steps"}  # settings of version 0.1, which are still read
+
+
+class FleetSettings(StrictSettings):
+    """Rounds across machines (docs/fleet.md)."""
+
+    deadline: float = Field(600, gt=0, le=1e6, description="seconds after which a round closes with who is there")
+    grace: float = Field(
+        10,
+        ge=0,
+        le=1e6,
+        description="seconds that a round stays open for vehicles out of touch once all others have answered",
+    )
+    least: int = Field(1, ge=1, description="fewest uploads with which a round closes; below, it is tried again")
+    tries: int = Field(2, ge=1, le=100, description="how often a vehicle is asked in a round before it is left out")
+    patience: int = Field(
+        10, ge=1, description="deadlines with fewer than `least` uploads after which the station gives up for now"
+    )
+    poll: float = Field(3, ge=0.05, le=3, description="seconds between a vehicle's looks for work; Flower's own is 3")
+    largest: float = Field(256e6, ge=1e5, le=2e9, description="bytes of the largest request that the station reads")
 
 
 class Config(StrictSettings):
@@ -54,8 +73,7 @@ class Config(StrictSettings):
         0, ge=0, le=1024, description="worker processes; 0 is one per usable core; never changes a result"
     )
     device: str = Field(
-        "cpu",
-        description="where vehicles train: cpu, cuda, cuda:1, mps or xpu; equal bits are promised for cpu alone",
+        "cpu", description="where vehicles train: cpu, cuda, cuda:1, mps or xpu; equal bits are promised for cpu alone"
     )
     field: FieldSettings = FieldSettings()
     world: WorldSettings = WorldSettings()
@@ -97,6 +115,11 @@ class Config(StrictSettings):
         """The labels of the rows, which name folders."""
         return [row.name for row in self.rows]
 
+    @property
+    def processes(self) -> int:
+        """How many worker processes to start."""
+        return self.workers or workers.usable_cores()
+
     def settings_of(self, row: Row) -> Settings:
         """Return a row's own settings over the tables that all share; raises BadInputError naming what is wrong.
 
@@ -110,7 +133,7 @@ class Config(StrictSettings):
             settings = kind.model_validate_json(json.dumps(tree), strict=True)
         except ValidationError as error:
             raise BadInputError(f"algorithms, row {row.name!r}: {_one_line(error, tree, kind)}") from None
-        _fit(settings.server, settings.prune, settings.train, self.vehicles, f"algorithms, row {row.name!r}: ")
+        _fit(settings, self.vehicles, f"algorithms, row {row.name!r}: ")
         return settings
 
     @field_validator("device")
@@ -122,7 +145,7 @@ class Config(StrictSettings):
 
     @model_validator(mode="after")
     def _one_number_a_vehicle(self) -> "Config":
-        _fit(self.server, self.prune, self.train, self.vehicles)
+        _fit(self, self.vehicles)
         absent = self.faults.absent
         if isinstance(absent, list) and any(u >= self.vehicles or t >= self.rounds for u, t in absent):
             raise ValueError(
@@ -141,9 +164,12 @@ class Config(StrictSettings):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
-def _fit(server: ServerSettings, prune: PruneSettings, train: TrainSettings, vehicles: int, where: str = "") -> None:
+Source = str | Path | Mapping[str, Any] | Config
+
+
+def _fit(tables: Config | Settings, vehicles: int, where: str = "") -> None:
     """Raise if a table has numbers for another number of vehicles, or a rate that weights cannot hold."""
-    alpha, delta = server.alpha, prune.delta
+    alpha, delta, train = tables.server.alpha, tables.prune.delta, tables.train
     error = BadInputError if where else ValueError
     if isinstance(alpha, list) and (len(alpha) != vehicles or sum(alpha) <= 0):
         raise error(f"{where}server.alpha: allowed: one number for each of the {vehicles} vehicles, some above 0")
@@ -153,15 +179,8 @@ def _fit(server: ServerSettings, prune: PruneSettings, train: TrainSettings, veh
         raise error(f"{where}train.eta, train.eta_local: allowed: at most {_LARGEST:g}, as weights hold it")
 
 
-def presets() -> dict[str, str]:
-    """Names of the presets with their one-line descriptions, the default first."""
-    return describe()
-
-
 def load_config(
-    source: str | Path | Mapping[str, Any] | Config = DEFAULT,
-    overrides: str | Sequence[str] = (),
-    values: Mapping[str, Any] | None = None,
+    source: Source = DEFAULT, overrides: str | Sequence[str] = (), values: Mapping[str, Any] | None = None
 ) -> Config:
     """Read a preset, a TOML file or a table, apply overrides "a.b=value" (TOML values), and check everything.
 
@@ -193,7 +212,7 @@ def config_from_tree(tree: dict[str, Any]) -> Config:
     except ValidationError as error:
         raise BadInputError(" ".join(_one_line(error, tree, Config).splitlines())) from None
     except UnicodeEncodeError as error:
-        culprit = next((key for key, value in _leaves(tree) if _undecodable(value)), "config")
+        culprit = next((key for key, value in leaves(tree) if re.search(r"[\ud800-\udfff]", str(value))), "config")
         raise BadInputError(f"{culprit}: not UTF-8 ({error.reason})") from None
     except RecursionError:
         raise BadInputError(f"{next(iter(tree))}: nested too deeply") from None
@@ -201,9 +220,9 @@ def config_from_tree(tree: dict[str, Any]) -> Config:
 
 def changed(configs: Sequence[Config]) -> dict[str, list[Any]]:
     """Keys whose values differ, with every config's value."""
-    leaves = [dict(_leaves(config.model_dump(mode="json"))) for config in configs]
-    keys = dict.fromkeys(key for each in leaves for key in each)
-    values_of = {key: [each.get(key) for each in leaves] for key in keys}
+    each_leaves = [dict(leaves(config.model_dump(mode="json"))) for config in configs]
+    keys = dict.fromkeys(key for each in each_leaves for key in each)
+    values_of = {key: [each.get(key) for each in each_leaves] for key in keys}
     return {key: values for key, values in values_of.items() if any(value != values[0] for value in values)}
 
 
@@ -212,19 +231,14 @@ def differences(a: Config, b: Config) -> list[str]:
     return [f"{key}: {left} -> {right}" for key, (left, right) in changed([a, b]).items()]
 
 
-def _tree(source: str | Path | Mapping[str, Any] | Config) -> dict[str, Any]:
+def _tree(source: Source) -> dict[str, Any]:
     if isinstance(source, Config):
         return source.model_dump(mode="json", exclude_none=True)
     if isinstance(source, Mapping):
         return merged({}, source)
     if not isinstance(source, str | Path):
         raise BadInputError(f"a config of type {type(source).__name__}; allowed: a preset, a file, a table, a Config")
-    return _read(str(source))
-
-
-def _read(source: str) -> dict[str, Any]:
-    names = presets()
-    path = Path(source)
+    names, source, path = describe(), str(source), Path(source)
     try:
         if source in names:
             text = resources.files("skyfed.presets").joinpath(f"{source}.toml").read_text(encoding="utf-8")
@@ -247,34 +261,39 @@ def _read(source: str) -> dict[str, Any]:
 def _resolve_files(tree: dict[str, Any], base: Path) -> None:
     """Make paths of files absolute: beside their config, or where the command is."""
 
-    def absolute(name: Any) -> Any:
-        return str((base / name).resolve()) if isinstance(name, str) and "\0" not in name else name
+    def table(name: str) -> dict[str, Any]:
+        inner = tree.get(name)
+        return inner if isinstance(inner, dict) else {}
 
-    field = tree.get("field")
-    files = field.get("file") if isinstance(field, dict) else None
-    if isinstance(field, dict) and isinstance(files, str):
-        field["file"] = absolute(files)
-    elif isinstance(field, dict) and isinstance(files, list):
-        field["file"] = [absolute(name) for name in files]
-    track = tree.get("track")
-    if isinstance(track, dict) and isinstance(track.get("dir"), str) and track["dir"]:
-        track["dir"] = absolute(str(from_home(track["dir"])))
-    data = tree.get("data")
-    name = data.get("name") if isinstance(data, dict) else None
-    if isinstance(data, dict) and isinstance(name, str) and name.startswith("folder:") and len(name) > len("folder:"):
-        data["name"] = f"folder:{absolute(str(from_home(name.removeprefix('folder:'))))}"
-    for table, key in (("data", "name"), ("model", "name"), ("flight", "method"), ("world", "use")):
-        inner = tree.get(table)
-        if isinstance(inner, dict) and isinstance(inner.get(key), str):
-            inner[key] = absolute_path(inner[key], base)
-    flight = tree.get("flight")
-    lists: list[Any] = [tree.get("algorithms"), flight.get("constraints") if isinstance(flight, dict) else None]
-    for entries in filter(lambda given: isinstance(given, list), lists):
-        for k, entry in enumerate(entries):
+    def change(values: dict[str, Any], key: str, how: Callable[[str], str]) -> None:
+        if isinstance(values.get(key), str):
+            values[key] = how(values[key])
+
+    def file(name: str) -> str:
+        return name if "\0" in name else str((base / name).resolve())
+
+    def folder(name: str) -> str:
+        return file(str(from_home(name))) if name else name
+
+    def own(name: str) -> str:
+        return absolute_path(name, base)
+
+    field = table("field")
+    change(field, "file", file)
+    if isinstance(field.get("file"), list):
+        field["file"] = [file(name) if isinstance(name, str) else name for name in field["file"]]
+    change(table("track"), "dir", folder)
+    kind = "folder:"
+    change(table("data"), "name", lambda name: kind + folder(name[len(kind) :]) if name.startswith(kind) else name)
+    for owner, key in (("data", "name"), ("model", "name"), ("flight", "method"), ("world", "use")):
+        change(table(owner), key, own)
+    lists: list[Any] = [tree.get("algorithms"), table("flight").get("constraints")]
+    for entries in lists:
+        for k, entry in enumerate(entries if isinstance(entries, list) else []):
             if isinstance(entry, str):
-                entries[k] = absolute_path(entry, base)
-            elif isinstance(entry, dict) and isinstance(entry.get("use"), str):
-                entry["use"] = absolute_path(entry["use"], base)
+                entries[k] = own(entry)
+            elif isinstance(entry, dict):
+                change(entry, "use", own)
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
@@ -331,17 +350,14 @@ def _one_line(error: ValidationError, tree: dict[str, Any], model: type[BaseMode
     return f"{key} = {shown if len(shown) < 60 else shown[:57] + '...'}: {allowed}{meaning}"
 
 
-def _undecodable(value: Any) -> bool:
-    return any(0xD800 <= ord(letter) <= 0xDFFF for letter in str(value))
-
-
 def _plain(message: str) -> str:
     return message.removeprefix("Value error, ").replace("Input should be", "must be")
 
 
-def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all settings of a tree as "table.key" and value."""
     for key, value in tree.items():
         if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

@@ -40,12 +40,14 @@ def one_line(text: str, most: int = 200) -> str:
 
 
 @contextmanager
-def own_code(what: str) -> Iterator[None]:
-    """Turn whatever a user's own code raises into an OwnCodeError that says what failed."""
+def own_code(
+    what: str, failure: type[SkyfedError] = OwnCodeError, hint: str = " (skyfed --traceback shows where)"
+) -> Iterator[None]:
+    """Turn whatever a user's own code raises into one line that says what failed."""
     try:
         yield
     except SkyfedError:
         raise
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())
-        raise OwnCodeError(f"{what}: {type(error).__name__}: {reason} (skyfed --traceback shows where)") from error
+        raise failure(f"{what}: {type(error).__name__}: {reason}{hint}") from error

@@ -1,38 +1,24 @@
 """Testing: every delivered model on the test set, and the figures that follow for the fleet."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from skyfed.errors import own_code
-from skyfed.jobs import Driver, Job, Missing
+from skyfed.jobs import Job
 from skyfed.learning.evaluate import Scores, chunks, joined, place_accuracy
-from skyfed.onboard import Onboard
-from skyfed.types import Arrays, Floats, Model
-from skyfed.world import World
+from skyfed.station import Station, Tested
+from skyfed.types import Arrays, Model
 
 
-@dataclass(frozen=True)
-class Tested:
-    """Figures of the models after a round."""
-
-    accuracy: float = float("nan")
-    accuracy_full: float = float("nan")
-    loss: float = float("nan")
-    per_class: Floats | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-
-
-def test_models(label: str, t: int, onboard: Onboard, world: World, driver: Driver, state: Arrays) -> Tested:
+def test_models(station: Station, t: int, state: Arrays) -> Tested:
     """Score what an algorithm delivers on the test set as it has grown so far, and on the whole fixed one.
 
     Where there are several models, a test sample of a vehicle is judged by the model that serves this vehicle, and the
     whole test set by the mean over all vehicles.
     """
-    task, algorithm = onboard.task, onboard.algorithms[label]
-    with own_code(f"{label}: deliver, round {t}"):
+    task, algorithm, world = station.onboard.task, station.algorithm, station.world
+    with own_code(f"{station.label}: deliver, round {t}"):
         models = algorithm.deliver(state)
-    scores = {name: score_model(label, onboard, driver, model) for name, model in models.items()}
+    scores = {name: score_model(station, model) for name, model in models.items()}
     first = next(iter(scores.values()))
     inside, score, loss = world.tested(t), first.score, first.loss
     whole, metrics = first.score, first.metrics
@@ -53,13 +39,12 @@ def test_models(label: str, t: int, onboard: Onboard, world: World, driver: Driv
     )
 
 
-def score_model(label: str, onboard: Onboard, driver: Driver, model: Model) -> Scores:
+def score_model(station: Station, model: Model) -> Scores:
     """Score every test sample by one model."""
-    sent = {"weights": model.weights, "buffers": model.buffers}
-    jobs = [Job("score", sent, label, words={"start": a, "stop": b}) for a, b in chunks(len(onboard.task.test))]
+    sent, spans = {"weights": model.weights, "buffers": model.buffers}, chunks(len(station.onboard.task.test))
+    jobs = [Job("score", sent, station.label, words={"start": a, "stop": b}) for a, b in spans]
     parts = []
-    for reply in driver.call(jobs):
-        assert not isinstance(reply, Missing)
+    for reply in station.replies(jobs):
         arrays = dict(reply.arrays)
         score, loss = arrays.pop("score"), arrays.pop("loss")
         parts.append(Scores(score, loss, {name.removeprefix("metric "): values for name, values in arrays.items()}))

@@ -42,7 +42,7 @@ def present(settings: FaultSettings, seed: int, t: int, vehicles: int) -> list[i
     return [u for u in range(vehicles) if u not in away]
 
 
-def outgoing(settings: FaultSettings, vehicle: int) -> Callable[[Singles], Singles]:
+def outgoing(settings: FaultSettings, vehicle: int | None) -> Callable[[Singles], Singles]:
     """Return what a vehicle does to every vector it sends: nothing, unless it attacks."""
     if vehicle not in settings.attackers:
         return lambda values: values

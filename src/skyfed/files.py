@@ -87,10 +87,8 @@ def is_part(name: str) -> bool:
 def _lives(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True  # another user's
+    except (OSError, OverflowError) as error:
+        return isinstance(error, PermissionError)  # another user's
     return True
 
 

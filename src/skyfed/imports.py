@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from skyfed.errors import BadInputError
+from skyfed.errors import BadInputError, own_code
 from skyfed.files import from_home
 
 OWN = "package.module:name or file.py:name"  # how a user names what is their own
@@ -37,12 +37,9 @@ def absolute_path(name: str, base: Path) -> str:
 def import_path(name: str, setting: str) -> Any:
     """Return what an import path names; raises BadInputError in one line for whatever goes wrong."""
     module, _, attribute = name.rpartition(":")
-    try:
+    with own_code(f"{setting} = {name!r}", BadInputError, ""):  # whatever a module does when it is imported
         check_path(name)
         source = _from_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # whatever a module of the user's own does when it is imported
-        reason = " ".join(str(error).split())
-        raise BadInputError(f"{setting} = {name!r}: {type(error).__name__}: {reason}") from error
     if not hasattr(source, attribute):
         own = [key for key, value in vars(source).items() if getattr(value, "__module__", "") == source.__name__]
         raise BadInputError(f"{setting} = {name!r}: no {attribute!r} there; it defines {', '.join(own) or 'nothing'}")

@@ -1,6 +1,6 @@
 """What a driver carries: jobs to vehicles and testers, replies back. Training, testing and probing are all jobs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -48,18 +48,10 @@ class Missing:
 
 
 Jobs = Sequence[Job]
-Handler = Callable[[Job], Reply]
 
 
 class Driver(Protocol):
-    """Carries jobs.
-
-    keeps_memory  whether vehicles keep their memory themselves, as real ones do
-    central       whether all data is in reach, which the central baseline and the diagnostics need
-    """
-
-    keeps_memory: bool
-    central: bool
+    """Carries jobs."""
 
     def call(self, jobs: Jobs) -> Iterator[Reply | Missing]:
         """Yield the replies in the order of the jobs."""

@@ -1,35 +1,33 @@
 """What a vehicle has on board in one round: its data, the model, random numbers, budgets, and the steps of a method."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from skyfed.blocks.tables import Settings
 from skyfed.errors import SkyfedError
+from skyfed.jobs import Job
 from skyfed.learning.batches import Batch
 from skyfed.learning.engine import Engine
 from skyfed.learning.flat import Adjust, Layout
-from skyfed.learning.local import Ticket, Trained, descend, find_ticket, train
+from skyfed.learning.local import Ticket, Trained, descend, find_ticket, seeded, train
 from skyfed.rng import stream
-from skyfed.tasks import Samples
+from skyfed.tasks.task import Samples
 from skyfed.types import Arrays, Ints, Model, Quantised, Raw, Singles, Update
 from skyfed.wire import Reference, bucket_starts, entries, quantiser
-from skyfed.world import Spending
+from skyfed.world import CostSettings, Effort, Spending, Where, round_flops, samples_of, spend_at
 
 if TYPE_CHECKING:
     from skyfed.tasks.task import Loss
 
 Fact = float | int | bool | str | None
+Outgoing = Callable[[Singles], Singles]
 
 
 class NotFiniteError(SkyfedError):
     """Training diverged on board; the vehicle sends nothing."""
-
-
-def unchanged(values: Singles) -> Singles:
-    """Return the entries of a vector as they are: what an honest vehicle sends."""
-    return values
 
 
 class Kit:
@@ -39,38 +37,25 @@ class Kit:
     samples         indices of the training samples that it holds
     share           its share of the aggregate if all vehicles take part
     exchange        which exchange of the round it is, from 0
+    deadline        modelled seconds that a round may take; None where nothing is modelled
     facts           what is reported for the tables; the station's `step` never sees it
     work            dense local rounds that the work so far amounts to
     loss            mean loss of the last training
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        settings: Settings,
-        seed: int,
-        round: int,
-        vehicle: int | None,
-        samples: Ints | Samples,
-        share: float = 1.0,
-        spend: Callable[[float, int], Spending | None] = lambda work, sent: None,
-        deadline: float | None = None,
-        outgoing: Callable[[Singles], Singles] = unchanged,
-        exchange: int = 0,
-        reference: Singles | None = None,
+        self, engine: Engine, settings: Settings, seed: int, job: Job, cost: CostSettings, outgoing: Outgoing
     ) -> None:
-        """Take what the round gives.
-
-        outgoing: what every vector passes on its way out (faults are made there). reference: the weights that the
-        station expects training to start from.
-        """
-        self._engine, self.settings, self._seed = engine, settings, seed
-        own = isinstance(samples, Samples)  # what a real sensor brought, and not a part of the task's samples
-        self._batches = engine.batches.over(samples) if isinstance(samples, Samples) else engine.batches
-        self.samples: Ints = np.arange(len(samples)) if own else np.asarray(samples)
-        self.round, self.vehicle, self.share = round, vehicle, share
-        self.exchange, self._reference = exchange, reference
-        self.spend, self.deadline, self._outgoing = spend, deadline, outgoing
+        """Take what the round gives; every vector passes `outgoing` on its way out (faults are made there)."""
+        self._engine, self.settings, self._seed, self._job = engine, settings, seed, job
+        self._cost = cost if cost.model == "device" else None
+        self._batches, self._outgoing = engine.batches, outgoing
+        held = samples_of(job.data)
+        if isinstance(held, Samples):  # what a real sensor brought, and not a part of the task's samples
+            self._batches = engine.batches.over(held)
+        self.samples: Ints = np.arange(len(held)) if isinstance(held, Samples) else np.asarray(held)
+        self.round, self.vehicle, self.share = job.round, job.vehicle, job.words.get("share", 1.0)
+        self.exchange, self.deadline = int(job.words.get("exchange", 0)), self._cost.deadline if self._cost else None
         self.facts: dict[str, Fact] = {}
         self.work, self.loss = 0.0, float("nan")
 
@@ -84,9 +69,25 @@ class Kit:
         """The local learning rate of this round."""
         return self.settings.train.eta_local_at(self.round)
 
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of one dense local round."""
+        return round_flops(self.settings.train, self._engine.multiplications, len(self.samples))
+
+    def spend(self, work: float, sent: int) -> Spending | None:
+        """Return what a round of so much work and so many bytes would cost; None where nothing is modelled."""
+        if self._cost is None:
+            return None
+        where = Where(**{name: self._job.words[name] for name in ("flown", "ground", "altitude")})
+        return spend_at(self._cost, where, Effort(work, self.flops, sent))
+
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the random stream of this purpose, round and vehicle."""
         return stream(self._seed, purpose, self.round, self.vehicle)
+
+    def seeded(self) -> AbstractContextManager[None]:
+        """Seed torch's random generator for this round and vehicle while training lasts."""
+        return seeded(self._seed, self.round, self.vehicle)
 
     def note(self, **facts: Fact) -> None:
         """Report figures for the table of uploads."""
@@ -100,12 +101,9 @@ class Kit:
         """Train rho dense local rounds and keep the share 1 - delta that is largest after them (Eq. 8, mask)."""
         settings, engine, rho = self.settings, self._engine, self.settings.train.rho
         self.work += rho
-        pruner = engine.pruner(settings.prune)
-        return find_ticket(
-            engine.training(), received["weights"], received["buffers"],
-            self.batches(rho * settings.train.batches_per_round, "dense batches"), self.rate, engine.task.loss, delta,
-            engine.scope(settings.prune) if pruner is None else None, pruner,
-        )  # fmt: skip
+        dense = self.batches(rho * settings.train.batches_per_round, "dense batches")
+        pruner = engine.pruner(settings.prune) or engine.scope(settings.prune)
+        return find_ticket(engine.training(), received, dense, self.rate, engine.task.loss, delta, pruner)
 
     def descend(
         self,
@@ -127,11 +125,10 @@ class Kit:
         settings, engine = self.settings, self._engine
         kappa = settings.train.kappa if rounds is None else rounds
         self.work += kappa * (1 - delta)
-        trained = train(
-            engine.training(), received["weights"], received["buffers"],
-            self.batches(kappa * settings.train.batches_per_round), self.rate if rate is None else rate,
-            loss or engine.task.loss, ticket, engine.pruner(settings.prune), adjust,
-        )  # fmt: skip
+        batches, eta = self.batches(kappa * settings.train.batches_per_round), self.rate if rate is None else rate
+        pruner = engine.pruner(settings.prune)
+        loss = loss or engine.task.loss
+        trained = train(engine.training(), received, batches, eta, loss, ticket, pruner, adjust)
         self.loss = trained.loss
         return trained
 
@@ -164,7 +161,11 @@ class Kit:
         """Return an upload of the accumulated gradient as it is (Eq. 11)."""
         values = self._sent(trained)
         # both sides know where training started: the end is sent, as its difference from that
-        exact = trained.trained.dtype == np.float32 and values is trained.values and trained.start is self._reference
+        exact = (
+            trained.trained.dtype == np.float32
+            and values is trained.values
+            and trained.start is self._job.sent.get("weights")
+        )
         return self._update(trained, Raw(values, trained.trained, trained.rate) if exact else Raw(values))
 
     def quantise(self, trained: Trained, rng: np.random.Generator | None = None) -> Update:

@@ -1,24 +1,57 @@
 """Does jobs: a vehicle's round, central training, testing, probing. Each reply follows from its job and the config."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from skyfed.algorithms.base import Algorithm
-from skyfed.arrays import same_arrays
-from skyfed.errors import own_code
+import numpy as np
+import torch
+
+from skyfed.algorithms import find_class
+from skyfed.algorithms.base import Algorithm, Fleet, Parts
+from skyfed.config import Config
+from skyfed.errors import BadInputError, own_code
 from skyfed.faults import outgoing, spoil
-from skyfed.jobs import Job, Reply, Upload
+from skyfed.jobs import Job, Jobs, Reply, Upload
 from skyfed.kit import Kit, NotFiniteError
-from skyfed.learning.local import seeded
-from skyfed.rows import Rows
+from skyfed.learning.engine import Engine
+from skyfed.tasks import Task
 from skyfed.theory.measure import probe_vehicle
-from skyfed.types import Model, Update
-from skyfed.wire import encode_parts, read_header
-from skyfed.world import Effort, Spending, Where, round_flops, samples_of, spend_at
+from skyfed.types import Arrays, Model, Update, same_arrays
+from skyfed.wire import MODEL, Reference, check_sizes, encode_parts, read_header
 
 
-class Onboard(Rows):
-    """Does jobs in this process."""
+class Onboard:
+    """The engine and every row's algorithm, built from a config and its data; does jobs in this process."""
+
+    def __init__(self, config: Config, task: Task, dtype: torch.dtype = torch.float32) -> None:
+        """Build the model and the algorithms; bad settings show here."""
+        if config.field.classes != len(task.places):
+            raise BadInputError(
+                f"field.classes = {config.field.classes}, but the data has {len(task.places)} places; "
+                "allowed: the same number"
+            )
+        self.config, self.task = config, task
+        self.engine = Engine(task, config.model, config.seed, config.device, dtype)
+        fleet = Fleet(config.vehicles, config.rounds, config.seed, self.engine)
+        self.algorithms: dict[str, Algorithm] = {}
+        for row in config.rows:
+            settings = config.settings_of(row)
+            self.engine.pruner(settings.prune)
+            self.algorithms[row.name] = algorithm = find_class(row)(settings, fleet)
+            own_title = vars(type(algorithm)).get("title", "")  # a class made from another has its own name
+            config.show(row.name, own_title, algorithm.central)
+            where, sizes = f"algorithms, row {row.name!r}", algorithm.parts()
+            try:
+                check_sizes(sizes)
+            except ValueError as error:
+                raise BadInputError(f"{where}: {error}") from None
+            if settings.theory.every and not algorithm.central and MODEL not in sizes.values():
+                raise BadInputError(f"{where}: theory.every needs an upload over the model's weights; allowed here: 0")
+
+    def call(self, jobs: Jobs) -> Iterator[Reply]:
+        """Do jobs one after the other and yield the replies: this process is a driver too."""
+        return map(self.do, jobs)
 
     def do(self, job: Job) -> Reply:
         """Do one job."""
@@ -26,20 +59,8 @@ class Onboard(Rows):
 
     def kit(self, job: Job) -> Kit:
         """Return what a vehicle has on board for a job."""
-        settings, cost = self.algorithms[job.label].settings, self.config.cost
-        samples, words, device = samples_of(job.data), job.words, cost.model == "device"
-        flops = round_flops(settings.train, self.engine.multiplications, len(samples))
-
-        def spend(work: float, sent: int) -> Spending | None:
-            where = Where(words["flown"], words["ground"], words["altitude"])
-            return spend_at(cost, where, Effort(work, flops, sent)) if device else None
-
-        return Kit(
-            self.engine, settings, self.config.seed, job.round, job.vehicle, samples, words.get("share", 1.0), spend,
-            cost.deadline if device else None,
-            outgoing(self.config.faults, -1 if job.vehicle is None else job.vehicle), int(words.get("exchange", 0)),
-            job.sent.get("weights"),
-        )  # fmt: skip
+        config, settings = self.config, self.algorithms[job.label].settings
+        return Kit(self.engine, settings, config.seed, job, config.cost, outgoing(config.faults, job.vehicle))
 
     def _local(self, job: Job) -> Reply:
         """Let one vehicle train in one round and encode its upload (Eqs. 8-12)."""
@@ -50,7 +71,7 @@ class Onboard(Rows):
         try:
             with own_code(f"{job.label}: local, round {job.round}, vehicle {job.vehicle}"):
                 own = {name: array.copy() for name, array in job.memory.items()}  # which it may change in place
-                with seeded(self.config.seed, job.round, job.vehicle):
+                with kit.seeded():
                     parts, memory = algorithm.local(kit, job.sent, own)
                 strange = sorted(set(kit.facts) - {column.name for column in algorithm.columns})
                 if strange:
@@ -58,35 +79,36 @@ class Onboard(Rows):
                 data, buffer_bytes = self._encode(algorithm, parts, job)
         except NotFiniteError:
             pass  # its row says so: nothing was sent
-        settings = algorithm.settings
         upload = Upload(
-            job.vehicle, data, kit.facts, len(kit.samples), kit.work,
-            round_flops(settings.train, self.engine.multiplications, len(kit.samples)), kit.loss, buffer_bytes,
+            job.vehicle, data, kit.facts, len(kit.samples), kit.work, kit.flops, kit.loss, buffer_bytes,
             time.perf_counter() - begin, time.process_time() - begin_cpu,
         )  # fmt: skip
         return Reply(report_of(upload), data, memory=None if same_arrays(memory, job.memory) else memory)
 
-    def _encode(self, algorithm: Algorithm, parts: Any, job: Job) -> tuple[bytes, int]:
-        sizes, reference = algorithm.parts(), self.reference_of(job.label, job.sent)
-        vehicle = job.vehicle or 0
+    def reference_of(self, label: str, sent: Arrays) -> Reference:
+        """Return what both sides know of what was sent down to a row's vehicles."""
+        nothing = np.empty(0, np.float32)
+        model = Model(sent.get("weights", nothing), sent.get("buffers", nothing))
+        return self.engine.reference(model, self.algorithms[label].settings.prune)
 
-        def encode(first: Update | None = None) -> bytes:
-            own = dict(parts)
-            if first is not None:
-                own[next(name for name, part in parts.items() if isinstance(part, Update))] = first
-            return encode_parts(own, sizes, job.round, vehicle, reference)
+    def _encode(self, algorithm: Algorithm, parts: Parts, job: Job) -> tuple[bytes, int]:
+        sizes, reference = algorithm.parts(), self.reference_of(job.label, job.sent)
+
+        def encode(**changed: Update) -> bytes:
+            return encode_parts(dict(parts) | changed, sizes, job.round, job.vehicle or 0, reference)
 
         data = encode()
-        update = next((part for part in parts.values() if isinstance(part, Update)), None)
+        name, update = next(((name, part) for name, part in parts.items() if isinstance(part, Update)), ("", None))
         if update is None:
             return data, 0
         buffer_bytes = read_header(data).buffers_bytes if len(sizes) == 1 else 4 * len(update.buffers)
-        return spoil(self.config.faults, self.config.seed, update, data, encode), buffer_bytes
+        faults, seed = self.config.faults, self.config.seed
+        return spoil(faults, seed, update, data, lambda spoilt: encode(**{name: spoilt})), buffer_bytes
 
     def _central(self, job: Job) -> Reply:
         """Train centrally on the union of all data."""
         algorithm, kit = self.algorithms[job.label], self.kit(job)
-        with seeded(self.config.seed, job.round, None):
+        with kit.seeded():
             state = algorithm.train(kit, job.sent)
         return Reply({"loss": kit.loss}, arrays=state)
 
@@ -100,19 +122,13 @@ class Onboard(Rows):
     def _probe(self, job: Job) -> Reply:
         """Measure what Theorem 1 needs to know about a vehicle's loss around w^t and w^{t+1} (A1, A2, Eq. 18)."""
         settings = self.algorithms[job.label].settings
-        now = Model(job.sent["weights"], job.sent["buffers"])
-        after = Model(job.sent["weights after"], job.sent["buffers after"])
-        sets = [job.data[name] for name in ("before", "samples", "later")]
-        with seeded(self.config.seed, job.round, job.vehicle):
-            rng_key = (self.config.seed, job.round, job.vehicle or 0)
-            words, gradient = probe_vehicle(self.engine, settings.train, settings.theory, now, after, sets, rng_key)
-        return Reply({"vehicle": job.vehicle, **words}, arrays={"gradient": gradient})
+        with self.kit(job).seeded():
+            return probe_vehicle(self.engine, settings.train, settings.theory, self.config.seed, job)
 
 
 def report_of(upload: Upload) -> dict[str, Any]:
     """Return what a vehicle reports about its upload, as plain values."""
-    names = ("vehicle", "facts", "samples", "work", "flops", "loss", "buffer_bytes", "seconds", "cpu")
-    return {name: getattr(upload, name) for name in names}
+    return {name: value for name, value in vars(upload).items() if name != "data"}
 
 
 def upload_of(reply: Reply) -> Upload:

@@ -13,12 +13,7 @@ if TYPE_CHECKING:
     from skyfed.tasks import Task
     from skyfed.world.mission import Mission
 
-
-def workers(configured: int) -> int:
-    """Return how many worker processes to start."""
-    from skyfed.workers import usable_cores
-
-    return configured or usable_cores()
+Stop = Callable[[], None]  # is called after every round, and raises when the run shall end
 
 
 def new_folder(source: str) -> Path:
@@ -36,20 +31,26 @@ def prepare(config: "Config") -> "Mission":
 
 
 def load_data(config: "Config", plain: bool) -> "Task":
-    """Load the data; what does not fit it or is not here shows now, before anything is written."""
-    from skyfed.report.live import reading
-    from skyfed.runs.data import load_fitting
+    """Load the data and check that it fits the field, and that trackers, algorithms, model and device are here.
 
+    What is wrong shows now, before anything is written.
+    """
+    from skyfed.report.live import reading
+    from skyfed.tasks import load_task
+
+    config.track.require_installed()
     with reading(plain) as progress:
-        return load_fitting(config, progress)
+        task = load_task(config.data, progress)
+    from skyfed.learning.evaluate import try_task  # PyTorch: not before the data is known to be good
+    from skyfed.onboard import Onboard
+
+    try_task(task)
+    Onboard(config, task)
+    return task
 
 
 def plan_flights(
-    folder: "RunFolder",
-    config: "Config",
-    mission: "Mission",
-    plain: bool,
-    done: Callable[[int], None] = lambda vehicle: None,
+    folder: "RunFolder", config: "Config", mission: "Mission", plain: bool, done: Callable[[int], None] = lambda u: None
 ) -> "FleetPlan":
     """Plan what is not planned yet, with a bar; every finished flight is saved at once."""
     from skyfed.report.live import counting
@@ -61,29 +62,21 @@ def plan_flights(
             done(vehicle)
             advance()
 
-        return plan_into(folder, config, mission, workers(config.workers), note)
+        return plan_into(folder, config, mission, config.processes, note)
 
 
 def train(
-    folder: "RunFolder",
-    config: "Config",
-    task: "Task",
-    fleet: "FleetPlan",
-    plain: bool,
-    stop: Callable[[], None] = lambda: None,
+    folder: "RunFolder", config: "Config", task: "Task", fleet: "FleetPlan", plain: bool, stop: Stop = lambda: None
 ) -> list[str]:
-    """Train what is not trained yet, with a live view; returns a line for each row that diverged.
-
-    stop: is called after every round, and raises when the run shall end.
-    """
-    from skyfed.drivers.execute import execute
+    """Train what is not trained yet, with a live view; returns a line for each row that diverged."""
+    from skyfed.drivers.execute import execute, open_here
 
     with watching(folder, config, plain, stop) as watcher:
-        return execute(folder, config, task, fleet, workers(config.workers), watcher)
+        return execute(folder, config, task, fleet, watcher, open_here(config.processes))
 
 
 @contextmanager
-def watching(folder: "RunFolder", config: "Config", plain: bool, stop: Callable[[], None]) -> "Iterator[Tracking]":
+def watching(folder: "RunFolder", config: "Config", plain: bool, stop: Stop) -> "Iterator[Tracking]":
     """Give a watcher that shows a run as it goes on and hands it to the trackers; it calls `stop` after every round."""
     from skyfed.drivers.tracking import Tracking
     from skyfed.report.view import RunView

@@ -16,7 +16,7 @@ from skyfed.algorithms.base import Algorithm
 from skyfed.diagnostics import Diagnosis
 from skyfed.errors import DivergedError, own_code
 from skyfed.evaluation import test_models
-from skyfed.jobs import Job, Missing
+from skyfed.jobs import Job
 from skyfed.station import Report, Station
 from skyfed.types import Arrays
 from skyfed.wire import Message
@@ -37,7 +37,7 @@ def run(station: Station, recorder: Recorder, state: Arrays, first: int = 0) -> 
     for t in range(first, config.rounds):
         state, report = play(station, t, state)
         if (t + 1) % config.eval_every == 0 or t == config.rounds - 1:
-            report.tested = test_models(station.label, t, station.onboard, station.world, station.driver, state)
+            report.tested = test_models(station, t, state)
         recorder.record(state, station.memories, report)
     return state
 
@@ -114,8 +114,7 @@ def refuse_useless(station: Station, report: Report) -> None:
 def central_round(station: Station, t: int, state: Arrays) -> tuple[Arrays, Report]:
     """Train on the union of all vehicles' data: the baseline that no real fleet could run."""
     data = data_of(station.world.union(t))
-    (reply,) = station.driver.call([Job("central", state, station.label, t, None, data)])
-    assert not isinstance(reply, Missing)
+    (reply,) = station.replies([Job("central", state, station.label, t, None, data)])
     if not np.isfinite(reply.arrays["weights"]).all():
         raise DivergedError(
             f"{station.label} stops at round {t}: training diverged; a smaller train.eta is the likely remedy"

@@ -8,8 +8,7 @@ from typing import Any
 from skyfed.blocks.aggregate import alphas
 from skyfed.blocks.buffers import IGNORED
 from skyfed.errors import own_code
-from skyfed.evaluation import Tested
-from skyfed.jobs import Driver, Job, Missing, Upload
+from skyfed.jobs import Driver, Job, Jobs, Missing, Reply, Upload
 from skyfed.onboard import Onboard, upload_of
 from skyfed.types import Arrays, Floats
 from skyfed.wire import DecodeError, Expected, Message, decode_parts, encode_content
@@ -17,6 +16,17 @@ from skyfed.world import Effort, Spending, World
 
 DIVERGED = "training diverged (loss or weights not finite)"
 _LATE = "late by"
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Figures of the models after a round."""
+
+    accuracy: float = float("nan")
+    accuracy_full: float = float("nan")
+    loss: float = float("nan")
+    per_class: Floats | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -64,6 +74,12 @@ class Station:
         """Tell `say` what somebody should look into."""
         self.label, self.onboard, self.world, self.driver, self._say = label, onboard, world, driver, say
         self.algorithm, self.memories = onboard.algorithms[label], memories if memories is not None else {}
+
+    def replies(self, jobs: Jobs) -> Iterator[Reply]:
+        """Yield the replies to jobs that need no vehicle, so that none can be missing."""
+        for reply in self.driver.call(jobs):
+            assert not isinstance(reply, Missing)
+            yield reply
 
     def sends(self, t: int, state: Arrays) -> dict[int, Arrays]:
         """Return what every vehicle that takes part in round t is sent."""

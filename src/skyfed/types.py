@@ -133,22 +133,9 @@ class Model:
     buffers: Singles
 
 
-@dataclass(frozen=True)
-class Probe:
-    """One vehicle's loss and gradient in one round.
-
-    gradient   (n,) of f_u(. | D_u^t) at w^t, live entries      now        f_u(w^t | D_u^t)
-    sigma2     variance of a mini-batch's gradient around it    kept       f_u(w^{t+1} | D_u^t)
-    phi        squared gradient shift from D_u^{t-1} at w^t     after      f_u(w^{t+1} | D_u^{t+1})
-    curvature  largest |eigenvalue| of the Hessian found        secant     ||gradient change|| / ||w^{t+1} - w^t||
-    """
-
-    vehicle: int
-    gradient: Singles
-    sigma2: float
-    phi: float
-    now: float
-    kept: float
-    after: float
-    curvature: float
-    secant: float
+def same_arrays(a: Arrays, b: Arrays) -> bool:
+    """Tell whether two sets of named arrays are equal to the bit."""
+    return a.keys() == b.keys() and all(
+        a[name].dtype == b[name].dtype and a[name].shape == b[name].shape and a[name].tobytes() == b[name].tobytes()
+        for name in a
+    )

@@ -17,10 +17,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from skyfed import errors
@@ -70,7 +69,7 @@ def _quotas() -> Iterator[float]:
                     yield int(quota) / int(period)
 
 
-class Crew:
+class Crew(contextlib.AbstractContextManager["Crew"]):
     """A fixed number of worker processes for one handler; use as a context manager."""
 
     def __init__(self, handler: str, workers: int, hello: bytes | None = None) -> None:
@@ -78,117 +77,117 @@ class Crew:
 
         With one worker and no hello the jobs run in this process.
         """
-        self._handler, self._workers, self._hello = handler, workers, hello
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._handler, self._size, self._hello = handler, workers, hello
+        self._workers: list[_Worker] = []
 
-    def __enter__(self) -> "Crew":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for process in self._processes:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for worker in self._workers:
             if kind:
-                process.kill()
-            else:
-                with contextlib.suppress(OSError):
-                    _stdin(process).close()
-        for process in self._processes:
-            _bury(process)
-        self._processes.clear()
+                worker.kill()
+            with contextlib.suppress(OSError):
+                worker.stdin.close()
+        for worker in list(self._workers):
+            self._bury(worker)
 
     def run_in_order(self, jobs: Sequence[bytes]) -> Iterator[bytes]:
         """Yield the answers in the order of the jobs; workers run ahead of the reader by a few jobs only."""
         early: dict[int, bytes] = {}
         done = 0
-
-        def ahead() -> int:
-            return done + 2 * self._workers
-
-        for index, answer in self.run(jobs, ahead):
+        for index, answer in self.run(jobs, 2 * self._size):
             early[index] = answer
             while done in early:
                 yield early.pop(done)
                 done += 1
 
-    def run(self, jobs: Sequence[bytes], ahead: Callable[[], int] | None = None) -> Iterator[tuple[int, bytes]]:
+    def run(self, jobs: Sequence[bytes], ahead: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Yield (index of the job, answer) as answers come; an error of a job is raised here as its own class.
 
-        ahead: gives the index that no job may be started from at present.
+        ahead: a job is started only if fewer than `ahead` jobs lie between it and the first one without an answer.
         """
-        if self._hello is None and (self._workers == 1 or len(jobs) == 1):
+        if self._hello is None and (self._size == 1 or len(jobs) == 1):
             handler = load_handler(self._handler)
-            for index, job in enumerate(jobs):
-                try:
-                    answer = handler(job)
-                except errors.SkyfedError:
-                    raise
-                except Exception as error:  # as from a worker process
-                    raise errors.SkyfedError(f"{type(error).__name__}: {error}") from error
-                yield index, answer
+            yield from ((index, _handled(handler, job)) for index, job in enumerate(jobs))
             return
-        waiting = deque((index, 1) for index in range(len(jobs)))
-        busy: dict[int, tuple[subprocess.Popen[bytes], int, int]] = {}
+        waiting = [(index, 1) for index in range(len(jobs))]  # a heap: the first job is at its front
         with selectors.DefaultSelector() as selector:
+            busy = selector.get_map()
             while waiting or busy:
-                while waiting and len(busy) < self._workers and (ahead is None or waiting[0][0] < ahead()):
-                    process = self._idle({entry[0].pid for entry in busy.values()})
-                    index, attempt = waiting.popleft()
-                    out = _stdout(process)
-                    busy[out.fileno()] = (process, index, attempt)
-                    selector.register(out, selectors.EVENT_READ)
-                    with contextlib.suppress(BrokenPipeError):  # its death shows as an end of file below
-                        _write_frame(_stdin(process), jobs[index])
+                first = min(index for index, *_ in [*waiting[:1], *(key.data for key in busy.values())])
+                while waiting and len(busy) < self._size and (ahead is None or waiting[0][0] < first + ahead):
+                    worker = self._idle([key.data[-1] for key in busy.values()])
+                    index, attempt = heappop(waiting)
+                    selector.register(worker.stdout, selectors.EVENT_READ, (index, attempt, worker))
+                    worker.ask(jobs[index])
                 for key, _ in selector.select():
-                    process, index, attempt = busy.pop(key.fd)
+                    index, attempt, worker = key.data
                     selector.unregister(key.fileobj)
-                    frame = _read_frame(_stdout(process))
-                    if frame is not None:
-                        yield index, _opened(frame)
+                    answer = worker.answer()
+                    if answer is not None:
+                        yield index, answer
                         continue
-                    code = _bury(process)
-                    self._processes.remove(process)
+                    cause = self._bury(worker)
                     if attempt == _TRIES:
-                        raise WorkerDiedError(f"a worker process ended {_TRIES} times on job {index} ({_cause(code)})")
-                    waiting.appendleft((index, attempt + 1))
+                        raise WorkerDiedError(f"a worker process ended {_TRIES} times on job {index} ({cause})")
+                    heappush(waiting, (index, attempt + 1))
 
-    def _idle(self, busy: set[int]) -> subprocess.Popen[bytes]:
-        for process in self._processes:
-            if process.pid not in busy:
-                return process
-        code = 0
+    def _idle(self, busy: Sequence["_Worker"]) -> "_Worker":
+        """Return a worker that has nothing to do, or a new one that lived through its first job."""
+        for worker in self._workers:
+            if worker not in busy:
+                return worker
+        cause = ""
         for _ in range(_TRIES):
-            process = self._start()
-            if self._hello is None or self._greeted(process, self._hello):
-                return process
-            code = _bury(process)
-            self._processes.remove(process)
-        raise WorkerDiedError(f"a worker process ended {_TRIES} times at its start ({_cause(code)})")
+            worker = _Worker(self._handler)
+            self._workers.append(worker)
+            if self._hello is not None:
+                worker.ask(self._hello)
+            if self._hello is None or worker.answer() is not None:
+                return worker
+            cause = self._bury(worker)
+        raise WorkerDiedError(f"a worker process ended {_TRIES} times at its start ({cause})")
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _bury(self, worker: "_Worker") -> str:
+        """Wait for a worker that ends and close its pipes; returns how it ended."""
+        for pipe in (worker.stdin, worker.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+        code = worker.wait()
+        self._workers.remove(worker)
+        if code == _NO_MEMORY:
+            return "out of memory; fewer workers need less"
+        if code == -signal.SIGKILL:
+            return "killed, maybe for want of memory; fewer workers need less"
+        return f"last exit code {code}"
+
+
+class _Worker(subprocess.Popen[bytes]):
+    """A process that reads jobs from its standard input and writes answers to its standard output."""
+
+    stdin: IO[bytes]
+    stdout: IO[bytes]
+
+    def __init__(self, handler: str) -> None:
+        command = [sys.executable, "-m", "skyfed.workers", handler]
+        environment, pipe = {**os.environ, **ONE_THREAD}, subprocess.PIPE
         # Ctrl-C in a terminal shall reach the parent alone: until a worker is in a group of its own, it is held back
         held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "skyfed.workers", self._handler],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**os.environ, **ONE_THREAD},
-                process_group=0,
-            )
+            super().__init__(command, stdin=pipe, stdout=pipe, env=environment, process_group=0)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
-        self._processes.append(process)
-        return process
 
-    def _greeted(self, process: subprocess.Popen[bytes], hello: bytes) -> bool:
-        """Give a new process its first job; tells whether it lived through it."""
+    def ask(self, job: bytes) -> None:
+        """Send a job; if the process has died, `answer` says so."""
         with contextlib.suppress(BrokenPipeError):
-            _write_frame(_stdin(process), hello)
-        answer = _read_frame(_stdout(process))
-        if answer is not None:
-            _opened(answer)
-        return answer is not None
+            _write_frame(self.stdin, job)
+
+    def answer(self) -> bytes | None:
+        """Return the answer to a job, None if the process died; an error of the job is raised as its own class."""
+        failed, payload = _read_frame(self.stdout) or (False, None)
+        if not failed or payload is None:
+            return payload
+        kind, message = json.loads(payload)
+        raise getattr(errors, kind, errors.SkyfedError)(message)
 
 
 def load_handler(name: str) -> Handler:
@@ -198,32 +197,14 @@ def load_handler(name: str) -> Handler:
     return handler
 
 
-def _bury(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process that ends and close its pipes; returns its exit code."""
-    for pipe in (process.stdin, process.stdout):
-        if pipe:
-            with contextlib.suppress(OSError):
-                pipe.close()
-    return process.wait()
-
-
-def _cause(code: int) -> str:
-    """Say how a process ended."""
-    if code == _NO_MEMORY:
-        return "out of memory; fewer workers need less"
-    if code == -signal.SIGKILL:
-        return "killed, maybe for want of memory; fewer workers need less"
-    return f"last exit code {code}"
-
-
-def _stdin(process: subprocess.Popen[bytes]) -> IO[bytes]:
-    assert process.stdin
-    return process.stdin
-
-
-def _stdout(process: subprocess.Popen[bytes]) -> IO[bytes]:
-    assert process.stdout
-    return process.stdout
+def _handled(handler: Handler, job: bytes) -> bytes:
+    """Do a job; an error that is not skyfed's own becomes a SkyfedError that names it."""
+    try:
+        return handler(job)
+    except errors.SkyfedError:
+        raise
+    except Exception as error:
+        raise errors.SkyfedError(f"{type(error).__name__}: {error}") from error
 
 
 def _write_frame(pipe: IO[bytes], payload: bytes, failed: bool = False) -> None:
@@ -239,14 +220,6 @@ def _read_frame(pipe: IO[bytes]) -> tuple[bool, bytes] | None:
     failed, length = _LENGTH.unpack(head)
     payload = pipe.read(length)
     return (bool(failed), payload) if len(payload) == length else None
-
-
-def _opened(answer: tuple[bool, bytes]) -> bytes:
-    failed, payload = answer
-    if not failed:
-        return payload
-    kind, message = json.loads(payload)
-    raise getattr(errors, kind, errors.SkyfedError)(message)
 
 
 def end_with(parent: int, grace: float = 0.0) -> None:
@@ -269,10 +242,12 @@ def child_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": paths, PARENT: str(os.getpid())}
 
 
-def _starved(error: Exception) -> bool:
+def _starved(error: BaseException | None) -> bool:
     """Tell whether an error means that memory ran out; torch, oneDNN and C++ each have words of their own for it."""
     words = ("allocate memory", "out of memory", "bad_alloc", "could not create a")
-    return isinstance(error, MemoryError) or any(some in str(error) for some in words)
+    return isinstance(error, Exception) and (
+        isinstance(error, MemoryError) or any(some in str(error) for some in words)
+    )
 
 
 def _serve(name: str) -> None:
@@ -286,15 +261,11 @@ def _serve(name: str) -> None:
     handler = load_handler(name)
     while (request := _read_frame(requests)) is not None:
         try:
-            answer, failed = handler(request[1]), False
-        except errors.SkyfedError as error:
-            if isinstance(error.__cause__, Exception) and _starved(error.__cause__):
+            answer, failed = _handled(handler, request[1]), False
+        except errors.SkyfedError as error:  # reported to the parent, which ends the work with it
+            if _starved(error.__cause__):
                 os._exit(_NO_MEMORY)  # a new process has all its memory back
             answer, failed = json.dumps([type(error).__name__, str(error)]).encode(), True
-        except Exception as error:  # reported to the parent, which ends the work with it
-            if _starved(error):
-                os._exit(_NO_MEMORY)  # a new process has all its memory back
-            answer, failed = json.dumps(["SkyfedError", f"{type(error).__name__}: {error}"]).encode(), True
         _write_frame(answers, answer, failed)
 
 

@@ -101,9 +101,9 @@ def check_rows(rows: Sequence[str | dict[str, Any]]) -> list[Row]:
         if not _LABEL.fullmatch(name) or name.strip() != name or name.casefold() in _TAKEN:
             raise ValueError(f"label {name!r} cannot name a folder; allowed: letters, digits, spaces and . , + = ( ) -")
     names = [row.name.casefold() for row in checked]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"{twice!r} is there twice; allowed: a label of its own for each row")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"{twice[0]!r} is there twice; allowed: a label of its own for each row")
     return checked
 
 

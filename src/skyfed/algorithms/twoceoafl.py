@@ -117,10 +117,9 @@ class TwoCEOAFL(Algorithm):
 
         starts = bucket_starts(layout.live_size, quant.bucket_code, layout.live_starts, None)
         raws = RAWS if settings.quantising == "drawn" else np.array([self.raw_probability(0.0)])
-        choice = choose(
-            pruning_errors(received["weights"]), theory.beta, train.eta_at(kit.round), kit.share,
+        errors = pruning_errors(received["weights"])
+        return choose(
+            errors if settings.pruning else errors[:1], theory.beta, train.eta_at(kit.round), kit.share,
             theory.sigma2 + 2 * train.kappa * train.batches_per_round * theory.gradient2,
-            quantiser(quant).variance_bound(starts, quant.s, quant.norm), settings.pruning, raws,
-            lambda delta, raw: excess(delta, raw) <= 1, excess,
+            quantiser(quant).variance_bound(starts, quant.s, quant.norm), raws, excess,
         )  # fmt: skip
-        return choice.delta, choice.raw

@@ -7,20 +7,18 @@ machine slows both sides.
 import resource
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from skyfed.bench.peers import against_peers
+from skyfed.bench.peers import against_peers, student_round
 from skyfed.bench.prepared import Prepared, prepare
-from skyfed.bench.row import Progress, Row, load_average
-from skyfed.bench.student import student_round
+from skyfed.bench.row import Progress, Row, load_average, timed
 from skyfed.drivers.pool import PoolDriver
 from skyfed.learning.batches import Batch, Batches
 from skyfed.learning.infer import forward_of
@@ -30,26 +28,19 @@ from skyfed.learning.shapes import Conv, all_multiplications, multiplications
 from skyfed.wire import accumulated, encode
 from skyfed.workers import usable_cores
 
+# vehicle-rounds in dense steps over delta: the deltas, the paper's law, and what was measured by kind of pruning
+Law = tuple[Sequence[float], Sequence[float], dict[str, Sequence[float]]]
+
 DELTAS = (0.0, 0.1, 0.3, 0.5, 0.7)
 _JUDGED = (0.3, 0.5, 0.7)  # ratios by which the law's row is judged
 _BASE = ("rounds=4", "flight.method=greedy", 'algorithms=["2ceoafl"]', "train.rho=1", "train.kappa=5")
-
-
-@dataclass(frozen=True)
-class Law:
-    """Measured seconds of a vehicle-round over delta, in units of a dense step, beside the paper's law."""
-
-    deltas: tuple[float, ...]
-    modelled: tuple[float, ...]
-    channel: tuple[float, ...]
-    weight: tuple[float, ...]
 
 
 def bench_engine(pairs: int, progress: Progress, flower: str, pfl: str) -> tuple[list[Row], Law]:
     """Measure every row over this many interleaved pairs; `flower` and `pfl` are Pythons that have these peers."""
     progress("loading CIFAR-10 and planning")
     fleet = prepare("paper", [*_BASE, "vehicles=4", "prune.delta=0.375", "quantise.raw_probability=0.0"])
-    rows = [_against_student(fleet, pairs, progress), _gemm(fleet, pairs, progress)]
+    rows = [*_against_student(fleet, pairs, progress), _gemm(fleet, pairs, progress)]
     law, channels = _law(fleet, pairs, progress)
     rows += [channels, _overhead(fleet, pairs, progress), _evaluation(fleet, pairs, progress)]
     rows += against_peers(flower, pfl, progress)
@@ -57,38 +48,31 @@ def bench_engine(pairs: int, progress: Progress, flower: str, pfl: str) -> tuple
     return rows, law
 
 
-def _ratios(pairs: int, one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float, list[float]]:
-    """Return the median of one's over other's wall seconds, the same of CPU seconds, and all wall ratios."""
-    wall, cpu = [], []
+def _ratios(
+    pairs: int, one: Callable[[], object], other: Callable[[], object]
+) -> tuple[float, float, list[float], list[float]]:
+    """Return one's over other's wall and CPU seconds (medians), all wall ratios, and both's CPU seconds (medians)."""
     one(), other()
-    for _ in range(pairs):
-        (wall_one, cpu_one), (wall_other, cpu_other) = _timed(one), _timed(other)
-        wall.append(wall_one / wall_other)
-        cpu.append(cpu_one / cpu_other)
-    return median(wall), median(cpu), wall
+    times = np.array([[timed(one), timed(other)] for _ in range(pairs)])  # by pair, piece of work and clock
+    ratios = times[:, 0] / times[:, 1]
+    wall, cpu = np.median(ratios, axis=0).tolist()
+    return wall, cpu, ratios[:, 0].tolist(), np.median(times[:, :, 1], axis=0).tolist()
 
 
-def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Return wall and CPU seconds of this process."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - wall, time.process_time() - cpu
-
-
-def _against_student(fleet: Prepared, pairs: int, progress: Progress) -> Row:
+def _against_student(fleet: Prepared, pairs: int, progress: Progress) -> list[Row]:
+    theirs_round = student_round()
+    if theirs_round is None:
+        return []
     progress("vehicle-rounds against a straightforward PyTorch loop")
-    cores, module, state = usable_cores(), fleet.plain_model(), fleet.state()
-    batches = Batches(fleet.onboard.task)
+    cores, state, batches = usable_cores(), fleet.state(), Batches(fleet.onboard.task)
+    module = fleet.onboard.engine.plain(state["weights"])
     data = [TensorDataset(*batches.take(fleet.world.schedule.train_set(u, 0))) for u in range(2)]
     cpu: list[float] = []
-    student_cpu: list[float] = []
 
     def student() -> None:
         torch.set_num_threads(cores)
-        begin = time.process_time()
         for pictures in data:
-            student_round(module, pictures, 1, 5, 0.375, 0.1)
-        student_cpu.append((time.process_time() - begin) / 2)
+            theirs_round(module, pictures, 1, 5, 0.375, 0.1)
         torch.set_num_threads(1)
 
     with PoolDriver(fleet.onboard.config, cores) as driver:
@@ -96,15 +80,16 @@ def _against_student(fleet: Prepared, pairs: int, progress: Progress) -> Row:
         def engine() -> None:
             cpu.extend(reply.words["cpu"] for reply in driver.call([fleet.job(state, u) for u in range(4)]))
 
-        wall, _, each = _ratios(pairs, student, engine)
-    ratio, seconds = 2 * wall, median(cpu)  # the engine does four vehicle-rounds where the student does two
+        wall, _, each, (student_cpu, _) = _ratios(pairs, student, engine)
+    # the engine does four vehicle-rounds where the student does two
+    ratio, theirs, ours = 2 * wall, student_cpu / 2, median(cpu)
     also = {
         "worst pair": 2 * min(each), "best pair": 2 * max(each),
-        "CPU seconds a vehicle-round, student": median(student_cpu), "CPU seconds a vehicle-round, engine": seconds,
-        "times less CPU": median(student_cpu) / seconds, "pairs": pairs, "load average": load_average(),
+        "CPU seconds a vehicle-round, student": theirs, "CPU seconds a vehicle-round, engine": ours,
+        "times less CPU": theirs / ours, "pairs": pairs, "load average": load_average(),
     }  # fmt: skip
     name = "`paper` model, vehicle-rounds per wall-second on 2 cores, against a straightforward PyTorch loop"
-    return Row(name, ratio, "times (median)", ">= 3.5x", ">= 6x", ratio >= 3.5, also)
+    return [Row(name, ratio, "times (median)", ">= 3.5x", ">= 6x", ratio >= 3.5, also)]
 
 
 def _useful_flops(fleet: Prepared, pictures: int) -> float:
@@ -119,7 +104,13 @@ def _useful_flops(fleet: Prepared, pictures: int) -> float:
 
 def _batches(fleet: Prepared, count: int) -> list[Batch]:
     batches = Batches(fleet.onboard.task, wide=True)
-    return list(batches.draw(fleet.world.schedule.union(0), 64, count, np.random.default_rng(0)))
+    samples = np.concatenate([fleet.world.schedule.train_set(u, 0) for u in range(fleet.world.vehicles)])
+    return list(batches.draw(samples, 64, count, np.random.default_rng(0)))
+
+
+def _train(fleet: Prepared, batches: list[Batch], mask: Tensor | None = None) -> None:
+    """Take one step per mini-batch, so small that the model stays what it is."""
+    descend(fleet.onboard.engine.model, iter(batches), 1e-6, fleet.onboard.task.loss, mask)
 
 
 def _gemm(fleet: Prepared, pairs: int, progress: Progress) -> Row:
@@ -127,9 +118,8 @@ def _gemm(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     torch.set_num_threads(1)
     side = 2048
     a, b = torch.randn(side, side), torch.randn(side, side)
-    model, loss, steps = fleet.onboard.engine.model, fleet.onboard.task.loss, _batches(fleet, 3)
     flops = _useful_flops(fleet, 3 * 64)
-    wall, cpu, each = _ratios(3 * pairs, lambda: a @ b, lambda: descend(model, iter(steps), 1e-6, loss))
+    wall, cpu, each, _ = _ratios(3 * pairs, lambda: a @ b, partial(_train, fleet, _batches(fleet, 3)))
     scale = flops / (2 * side**3)
     also = {"by wall time": wall * scale, "worst pair": min(each) * scale, "best pair": max(each) * scale,
             "pairs": 3 * pairs, "useful GFLOP a step": flops / 3e9, "load average": load_average()}  # fmt: skip
@@ -140,46 +130,34 @@ def _gemm(fleet: Prepared, pairs: int, progress: Progress) -> Row:
 
 def _law(fleet: Prepared, pairs: int, progress: Progress) -> tuple[Law, Row]:
     progress("measured vehicle-rounds over delta against the paper's law")
-    state, loss, steps = fleet.state(), fleet.onboard.task.loss, _batches(fleet, 5)
-    modelled = {delta: 1 + 5 * (1 - delta) for delta in DELTAS}
-    kinds = {kind: fleet.with_rows(_over_delta(kind)) for kind in ("channel", "weight")}
-    measured: dict[tuple[str, float], tuple[float, float]] = {}
-    for delta in DELTAS:
-        for kind, own in kinds.items():
-
-            def dense(own: Prepared = own) -> None:
-                descend(own.onboard.engine.model, iter(steps), 1e-6, loss)
-
-            def pruned(own: Prepared = own, delta: float = delta) -> None:
-                own.onboard.do(own.job(state, 0, label=f"delta {delta}"))
-
-            wall, cpu, _ = _ratios(pairs, pruned, dense)
-            measured[kind, delta] = 5 * wall, 5 * cpu
-    channel, weight = ({delta: measured[kind, delta][1] for delta in DELTAS} for kind in kinds)
-    ratios = {delta: channel[delta] / modelled[delta] for delta in _JUDGED}
+    state, batches = fleet.state(), _batches(fleet, 5)
+    law = {delta: 1 + 5 * (1 - delta) for delta in DELTAS}
+    wall: dict[tuple[str, float], float] = {}
+    cpu: dict[tuple[str, float], float] = {}
+    for kind in ("channel", "weight"):
+        prune = {"granularity": kind, "budget": "flops"}
+        rows = [{"use": "2ceoafl", "label": f"{delta}", "prune": prune | {"delta": delta}} for delta in DELTAS]
+        own = fleet.with_rows(rows)
+        for delta in DELTAS:
+            over = _ratios(pairs, partial(own.do, state, label=f"{delta}"), partial(_train, own, batches))
+            wall[kind, delta], cpu[kind, delta] = 5 * over[0], 5 * over[1]
+    ratios = {delta: cpu["channel", delta] / law[delta] for delta in _JUDGED}
     also: dict[str, float | str] = {}
     for delta, ratio in ratios.items():
-        also |= {f"delta {delta}": ratio, f"delta {delta}, wall": measured["channel", delta][0] / modelled[delta]}
-    also |= {f"single weights, delta {delta}": weight[delta] / modelled[delta] for delta in DELTAS}
+        also |= {f"delta {delta}": ratio, f"delta {delta}, wall": wall["channel", delta] / law[delta]}
+    also |= {f"single weights, delta {delta}": cpu["weight", delta] / law[delta] for delta in DELTAS}
     also["load average"] = load_average()
     name = "channel pruning, budget flops, delta .3/.5/.7: measured vehicle-round over the paper's law"
     worst = max(ratios.values())
     row = Row(name, worst, "(worst of three, CPU)", "<= 1.2", "<= 1.0", worst <= 1.2, also)
-    return Law(DELTAS, *(tuple(curve.values()) for curve in (modelled, channel, weight))), row
-
-
-def _over_delta(kind: str) -> list[dict[str, object]]:
-    """Return one row of algorithms per pruning ratio."""
-    return [
-        {"use": "2ceoafl", "label": f"delta {delta}", "prune": {"granularity": kind, "budget": "flops", "delta": delta}}
-        for delta in DELTAS
-    ]
+    weight, channel = ([cpu[kind, delta] for delta in DELTAS] for kind in ("weight", "channel"))
+    return (DELTAS, [*law.values()], {"single weights": weight, "channels": channel}), row
 
 
 def _overhead(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     progress("pruning, quantising and encoding")
     onboard, state = fleet.onboard, fleet.state()
-    model, loss, job = onboard.engine.model, onboard.task.loss, fleet.job(state, 0)
+    model, job = onboard.engine.model, fleet.job(state, 0)
     dense, masked = _batches(fleet, 1), _batches(fleet, 5)
     ones = torch.ones(model.layout.live_size)
     kit = onboard.kit(job)
@@ -190,21 +168,19 @@ def _overhead(fleet: Prepared, pairs: int, progress: Progress) -> Row:
         mask, _, _ = magnitude_mask(model.live(), 0.375, scope.runs, scope.dead)
         model.mask(torch.from_numpy(mask).to(model.weights.dtype))
         places = np.flatnonzero(mask)
-        accumulated(model.start[places], model.live()[places], 0.1)
+        accumulated(state["weights"][places], model.live()[places], 0.1)
 
     def pack() -> None:
         encode(kit.quantise(trained), onboard.reference_of(job.label, job.sent))
 
-    def whole() -> None:
-        onboard.do(fleet.job(state, 0))
-
     def steps() -> None:
-        descend(model, iter(dense), 1e-6, loss)
-        descend(model, iter(masked), 1e-6, loss, ones)
+        _train(fleet, dense)
+        _train(fleet, masked, ones)
 
-    pruning_wall, pruning, _ = _ratios(pairs, prune, whole)
-    packing_wall, packing, _ = _ratios(pairs, pack, whole)
-    _, all_steps, _ = _ratios(pairs, steps, whole)
+    whole = partial(fleet.do, state)
+    pruning_wall, pruning, *_ = _ratios(pairs, prune, whole)
+    packing_wall, packing, *_ = _ratios(pairs, pack, whole)
+    _, all_steps, *_ = _ratios(pairs, steps, whole)
     share = pruning + packing
     name = "pruning + quantising + encoding, share of a vehicle-round"
     also = {"pruning, %": 100 * pruning, "quantising and encoding, %": 100 * packing,
@@ -216,13 +192,13 @@ def _overhead(fleet: Prepared, pairs: int, progress: Progress) -> Row:
 def _evaluation(fleet: Prepared, pairs: int, progress: Progress) -> Row:
     progress("evaluation")
     torch.set_num_threads(1)
-    task, eager = fleet.onboard.task, fleet.plain_model().eval()
+    task, eager = fleet.onboard.task, fleet.onboard.engine.plain(fleet.state()["weights"]).eval()
     images = torch.from_numpy(task.test.inputs[:1000])
     plain, wide = (torch.split(Batches(task, wide=wide).ready(images), 250) for wide in (False, True))
     with torch.inference_mode():
         forward = forward_of(fleet.onboard.engine.model)
-        wall, cpu, each = _ratios(pairs, lambda: [eager(part) for part in plain], lambda: [*map(forward, wide)])
-        seconds, _ = _timed(lambda: [*map(forward, wide)])
+        wall, cpu, each, _ = _ratios(pairs, lambda: [eager(part) for part in plain], lambda: [*map(forward, wide)])
+        seconds, _ = timed(lambda: [*map(forward, wide)])
     also = {
         "by wall time": wall, "worst pair": min(each), "pictures a second": 1000 / seconds,
         "load average": load_average(),
@@ -233,28 +209,22 @@ def _evaluation(fleet: Prepared, pairs: int, progress: Progress) -> Row:
 
 def _many(fleet: Prepared, progress: Progress) -> Row:
     progress("10 and 1000 vehicles")
-    small = ("sensing.initial=20", "sensing.n_max=5", "sensing.initial_test=5", "sensing.n_max_test=2")
+    little = ("sensing.initial=20", "sensing.n_max=5", "sensing.initial_test=5", "sensing.n_max_test=2")
     fleets: dict[int, Prepared] = {}
     memory: dict[int, float] = {}
     for count in (10, 1000):
         before = _resident()
-        overrides = [*_BASE, *small, "model.name=cnn", "model.width=16", f"vehicles={count}"]
+        overrides = [*_BASE, *little, "model.name=cnn", "model.width=16", f"vehicles={count}"]
         fleets[count] = prepare("quick", overrides, fleet.onboard.task)
         memory[count] = _resident() - before
     state = fleets[10].state()
 
-    def rounds(fleet: Prepared, count: int) -> None:
-        for u in range(count):
-            fleet.onboard.do(fleet.job(state, u))
+    def rounds(own: Prepared) -> None:
+        for u in range(10):
+            own.do(state, u)
 
-    seconds: dict[int, list[float]] = {count: [] for count in fleets}
-    for own in fleets.values():
-        rounds(own, 1)
-    for _ in range(5):
-        for count, own in fleets.items():
-            seconds[count].append(_timed(partial(rounds, own, 10))[1] / 10)
-    ratio = median(b / a for a, b in zip(seconds[10], seconds[1000], strict=True))
-    also = {"CPU seconds a vehicle-round, U=10": median(seconds[10]), "U=1000": median(seconds[1000]),
+    _, ratio, _, (large, small) = _ratios(5, partial(rounds, fleets[1000]), partial(rounds, fleets[10]))
+    also = {"CPU seconds a vehicle-round, U=10": small / 10, "U=1000": large / 10,
             "memory of 990 more vehicles, MB": memory[1000] - memory[10], "load average": load_average()}  # fmt: skip
     name = "U = 10 → 1000 vehicles (small CNN): seconds per vehicle-round"
     return Row(name, ratio, "times (median)", "flat within 10 %", "", ratio <= 1.1, also)

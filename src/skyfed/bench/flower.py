@@ -1,13 +1,13 @@
 """What a round across processes costs beyond training, on this machine: a station and vehicles, through Flower."""
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 
 from skyfed.bench.row import Progress, Row
 from skyfed.drivers.flower.looks import cpu_seconds, find_link, measure_looks, resident
@@ -43,22 +43,17 @@ def bench_fleet(vehicles: int, rounds: int, announce: Progress) -> list[Row]:
             {"overhead of a round (s)": large["beyond"]},
         ),
         Row(
-            "what a vehicle's look for work costs the SuperLink", looks.kept * 1e3, "ms CPU", "-", "-", True,
-            {
-                "with a new connection (ms)": looks.fresh * 1e3,
-                "nobody asks (ms a second)": looks.idle * 1e3,
-                "vehicles that wait and keep a core busy": int(_FLOWER * (1 - looks.idle) / looks.kept),
-                "memory at rest (MB)": looks.memory / 1e6,
-            },
+            "what a vehicle's look for work costs the SuperLink", looks["kept"] * 1e3, "ms CPU", "-", "-", True,
+            {"with a new connection (ms)": looks["fresh"] * 1e3, "nobody asks (ms a second)": looks["idle"] * 1e3,
+             "vehicles that wait and keep a core busy": int(_FLOWER * (1 - looks["idle"]) / looks["kept"]),
+             "memory at rest (MB)": looks["memory"] / 1e6},
         ),
         Row(
             "what a vehicle's part in a round costs the SuperLink", seldom["part"], "s CPU", "-", "-", True,
-            {
-                "with looks every 0.2 s (s)": often["part"],
-                f"with an upload of {large['bytes'] / 1e6:.1f} MB (s)": large["part"],
-                "memory in the end, small (MB)": seldom["memory"] / 1e6,
-                "memory in the end, big uploads (MB)": large["memory"] / 1e6,
-            },
+            {"with looks every 0.2 s (s)": often["part"],
+             f"with an upload of {large['bytes'] / 1e6:.1f} MB (s)": large["part"],
+             "memory in the end, small (MB)": seldom["memory"] / 1e6,
+             "memory in the end, big uploads (MB)": large["memory"] / 1e6},
         ),
     ]  # fmt: skip
 
@@ -80,20 +75,20 @@ def _run(preset: str, vehicles: int, settings: list[str]) -> dict[str, float]:
         (folder,) = [path.parent for path in place.glob("*/model.safetensors")]
         every, uplink = Table(folder, "rounds").rows(), Table(folder, "uplink").rows()
     rounds = every[1:-1]
-    slowest = {
-        row["round"]: max(each["measured_seconds"] for each in uplink if each["round"] == row["round"])
-        for row in rounds
-    }
-    beyond = [row["seconds"] - slowest[row["round"]] for row in rounds]
+    slowest = [max(sent["measured_seconds"] for sent in uplink if sent["round"] == row["round"]) for row in rounds]
+    beyond = [row["seconds"] - train for row, train in zip(rounds, slowest, strict=True)]
+    end, cpu, memory = watched[-1]  # the SuperLink ends with the last round
+    first = end - sum(row["seconds"] for row in every[1:])
+    used = cpu - next(before for moment, before, _ in watched if moment >= first)
     return {
-        "round": statistics.median(row["seconds"] for row in rounds),
-        "train": statistics.median(slowest.values()),
-        "beyond": statistics.median(beyond),
+        "round": median(row["seconds"] for row in rounds),
+        "train": median(slowest),
+        "beyond": median(beyond),
         "worst": max(beyond),
         "bytes": max(row["wire_bytes"] for row in uplink),
         "in": min(row["uploads"] for row in rounds),
-        "part": _used(watched, sum(row["seconds"] for row in every[1:])) / (vehicles * (len(every) - 1)),
-        "memory": watched[-1][2],
+        "part": used / (vehicles * (len(every) - 1)),
+        "memory": memory,
     }
 
 
@@ -108,9 +103,3 @@ def _watch(process: subprocess.Popen[bytes]) -> list[tuple[float, float, float]]
             if link and (memory := resident(link)):  # none is left once it has ended
                 samples.append((time.monotonic(), cpu_seconds(link), memory))
     return samples
-
-
-def _used(watched: list[tuple[float, float, float]], seconds: float) -> float:
-    """Return the CPU seconds of the SuperLink's last so many seconds; it ends with the last round."""
-    end, last, _ = watched[-1]
-    return last - next(used for moment, used, _ in watched if moment >= end - seconds)

@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from skyfed.bench.row import Progress, Row
 from skyfed.errors import SkyfedError
+from skyfed.imports import import_path
 
 
 def peers_folder() -> Path | None:
@@ -16,11 +18,17 @@ def peers_folder() -> Path | None:
     return folder if source.name == "src" and folder.is_dir() else None
 
 
+def student_round() -> Callable[..., object] | None:
+    """Return a vehicle's round as a good student writes it in plain PyTorch; None for an installed package."""
+    folder = peers_folder()
+    return import_path(f"{folder / 'student.py'}:student_round", "bench engine") if folder else None
+
+
 def against_peers(flower: str, pfl: str, progress: Progress) -> list[Row]:
     """Return one row per peer, or none without the scripts; `flower` and `pfl` are Pythons that have these packages."""
     folder = peers_folder()
     if folder is None:
-        progress("no comparison with Flower and pfl: its scripts are in skyfed's repository only")
+        progress("no comparison with a PyTorch loop, Flower and pfl: its scripts are in skyfed's repository only")
         return []
     command = [sys.executable, str(folder / "compare.py"), "--flower", flower, "--pfl", pfl]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

@@ -17,6 +17,7 @@ from skyfed.flight.problem import FlightSettings, Options, Problem
 from skyfed.flight.remote import plan_fleet
 from skyfed.flight.verify import verify
 from skyfed.types import Plan
+from skyfed.workers import usable_cores
 from skyfed.world import SensingSettings
 from skyfed.world.mission import prepare_mission
 
@@ -30,29 +31,29 @@ def missions(
     return list(prepare_mission(field, FlightSettings(vmax=vmax), SensingSettings(), vehicles, rounds, seed).problems)
 
 
-def bench_planner(seeds: int, cap: float, workers: int, progress: Progress) -> list[Row]:
+def bench_planner(seeds: int, cap: float, progress: Progress) -> list[Row]:
     """Measure every row over seeds 0..seeds-1; `cap` seconds for SCIP on one instance."""
     return [
-        *_default(seeds, workers, progress),
+        *_default(seeds, progress),
         _against_sca(seeds, progress),
         _against_scip(seeds, cap, progress),
-        _many_vehicles(workers, progress),
-        _long_missions(seeds, workers, progress),
-        _speed(seeds, workers, progress),
+        _many_vehicles(progress),
+        _long_missions(seeds, progress),
+        _speed(seeds, progress),
     ]
 
 
-def _planned(problems: Sequence[Problem], workers: int) -> tuple[list[Plan], bool]:
+def _planned(problems: Sequence[Problem]) -> tuple[list[Plan], bool]:
     """Return exact plans, and whether all of them are verified and none is a fallback."""
     options = [Options(vehicle=k) for k in range(len(problems))]
-    plans = [flight for _, flight in sorted(plan_fleet(problems, "exact", options, workers), key=lambda pair: pair[0])]
+    plans = [flight for _, flight in sorted(plan_fleet(problems, "exact", options, usable_cores()))]  # by number
     verified = all(not verify(*pair) and not pair[1].note for pair in zip(problems, plans, strict=True))
     return plans, verified
 
 
-def _default(seeds: int, workers: int, progress: Progress) -> list[Row]:
+def _default(seeds: int, progress: Progress) -> list[Row]:
     progress("exact plans, T=100, C=10")
-    plans, verified = _planned([problem for seed in range(seeds) for problem in missions(seed, 10)], workers)
+    plans, verified = _planned([problem for seed in range(seeds) for problem in missions(seed, 10)])
     gaps, seconds = [flight.gap for flight in plans], [flight.seconds for flight in plans]
     count = {"vehicles": len(plans), "verified": verified}
     return [
@@ -109,24 +110,22 @@ def _against_scip(seeds: int, cap: float, progress: Progress) -> Row:
     return Row(name, ratio, "times (median)", bar, "-", ratio >= 30, also)
 
 
-def _many_vehicles(workers: int, progress: Progress) -> Row:
+def _many_vehicles(progress: Progress) -> Row:
     progress("100 vehicles")
-    plans, verified = _planned(missions(0, 100), workers)
+    plans, verified = _planned(missions(0, 100))
     gap = max(flight.gap for flight in plans)
     also = {"verified": verified, "CPU seconds in all": sum(flight.seconds for flight in plans)}
     bar = "all verified, all gaps <= 1e-4"
     return Row("U=100 vehicles, T=100", gap, "nats (worst gap)", bar, "-", verified and gap <= 1e-4, also)
 
 
-def _long_missions(seeds: int, workers: int, progress: Progress) -> Row:
+def _long_missions(seeds: int, progress: Progress) -> Row:
     also: dict[str, float | bool] = {}
     holds = True
     worst = 0.0
     for classes, most_seconds, most_loss in ((10, 10.0, 0.001), (100, 60.0, 0.005)):
         progress(f"exact plans, T=1000, C={classes}")
-        plans, verified = _planned(
-            [missions(seed, 1, rounds=1000, classes=classes)[0] for seed in range(seeds)], workers
-        )
+        plans, verified = _planned([missions(seed, 1, 1000, classes)[0] for seed in range(seeds)])
         seconds, loss = [flight.seconds for flight in plans], max(flight.loss(classes) for flight in plans)
         also |= {
             f"C={classes}: CPU s, median": median(seconds), f"C={classes}: CPU s, worst": max(seconds),
@@ -139,9 +138,9 @@ def _long_missions(seeds: int, workers: int, progress: Progress) -> Row:
     return Row("T=1000, C=10 / T=1000, C=100", worst, "CPU s (worst of both)", bar, "-", holds, also)
 
 
-def _speed(seeds: int, workers: int, progress: Progress) -> Row:
+def _speed(seeds: int, progress: Progress) -> Row:
     progress("speed limit 150 m a round")
-    plans, verified = _planned([missions(seed, 1, vmax=150.0)[0] for seed in range(seeds)], workers)
+    plans, verified = _planned([missions(seed, 1, vmax=150.0)[0] for seed in range(seeds)])
     losses, seconds = [100 * flight.loss(10) for flight in plans], [flight.seconds for flight in plans]
     middle, worst, slowest = median(losses), max(losses), max(seconds)
     also = {"worst, %": worst, "CPU s, median": median(seconds), "CPU s, worst": slowest, "verified": verified}

@@ -6,12 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from torch import nn
-
 from skyfed.config import Config, load_config
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.jobs import Job
-from skyfed.learning.models import build_model
 from skyfed.onboard import Onboard
 from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import RunFolder
@@ -31,17 +28,15 @@ class Prepared:
 
     def state(self) -> Arrays:
         """Return w^0 and its buffers, as they are sent down."""
-        initial = self.onboard.engine.initial()
-        return {"weights": initial.weights, "buffers": initial.buffers}
+        return vars(self.onboard.engine.initial())
 
     def job(self, sent: Arrays, vehicle: int, t: int = 0, label: str = "2ceoafl") -> Job:
         """Return a vehicle's round as a job."""
         return Job("local", sent, label, t, vehicle, self.world.data(vehicle, t))
 
-    def plain_model(self) -> nn.Module:
-        """Return the model as PyTorch alone runs it."""
-        config, task = self.onboard.config, self.onboard.task
-        return build_model(config.model, task.outputs, task.shape, config.seed)
+    def do(self, sent: Arrays, vehicle: int = 0, label: str = "2ceoafl") -> None:
+        """Do a vehicle's first round in this process."""
+        self.onboard.do(self.job(sent, vehicle, label=label))
 
     def with_rows(self, rows: list[dict[str, Any]]) -> "Prepared":
         """Return the same fleet with other rows of algorithms."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -26,6 +27,13 @@ class Row:
     also: dict[str, Any] = field(default_factory=dict)
 
 
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Return wall and CPU seconds of this process."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
 def load_average() -> str:
     """Return the machine's load over the last 1, 5 and 15 minutes."""
     return " ".join(f"{value:.2f}" for value in os.getloadavg())
@@ -39,17 +47,14 @@ def to_json(rows: Sequence[Row]) -> str:
 def print_rows(title: str, rows: Sequence[Row]) -> None:
     """Print the rows as a table."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(title=title)
-    for name in ("what", "measured", "bar", "goal", "holds"):
-        table.add_column(name, overflow="fold")
+    columns = (Column(name, overflow="fold") for name in ("what", "measured", "bar", "goal", "holds"))
+    table = Table(*columns, title=title)
     verdict = {True: "yes", False: "NO", None: "not installed"}
     for row in rows:
         measured = "-" if row.value is None else f"{row.value:.4g} {row.unit}"
-        extra = "".join(
-            f"\n{key} {value:.4g}" if isinstance(value, float) else f"\n{key} {value}"
-            for key, value in row.also.items()
-        )
-        table.add_row(row.name, measured + extra, row.bar, row.goal, verdict[row.holds])
+        for key, value in row.also.items():
+            measured += f"\n{key} {value:.4g}" if isinstance(value, float) else f"\n{key} {value}"
+        table.add_row(row.name, measured, row.bar, row.goal, verdict[row.holds])
     Console(width=150).print(table)

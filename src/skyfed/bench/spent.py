@@ -12,8 +12,8 @@ _Where = tuple[str, str, str | None]  # file, function, and who calls it, where 
 _PARTS: dict[str, list[_Where]] = {  # of the main process's time; while workers train or test it waits
     "planning": [("skyfed/pipeline.py", "plan_flights", None)],
     "vehicles train": [("drivers/pool.py", "call", "exchange"), ("skyfed/onboard.py", "_local", None)],
-    "central training": [("drivers/pool.py", "call", "central_round"), ("skyfed/onboard.py", "_central", None)],
-    "testing": [("drivers/pool.py", "call", "score_model"), ("skyfed/onboard.py", "_score", None)],
+    "central training": [("skyfed/station.py", "replies", "central_round")],
+    "testing": [("skyfed/station.py", "replies", "score_model")],
     "reading uploads": [("wire/codec.py", "decode", None)],
     "aggregating": [("blocks/aggregate.py", name, None) for name in ("aggregate", "times", "moved")],
     "packing the model": [("skyfed/station.py", "downlink_bytes", None)],
@@ -26,17 +26,14 @@ _NOT_IN: dict[str, list[_Where]] = {"aggregating": [("skyfed/diagnostics.py", "w
 
 def spent(profile: Profile, seconds: float, config: Config, folder: Path) -> Row:
     """Return the minutes of a finished run with what they went to, algorithm by algorithm and part by part."""
-    each = {name: Table(folder / name, "rounds").rows() for name in config.labels}
-    uplink = [row for name in config.labels for row in Table(folder / name, "uplink").rows()]
-    also: dict[str, float | str] = {
-        f"{name}, minutes": sum(row["seconds"] for row in rows) / 60 for name, rows in each.items()
-    }
-    taken = {
-        part: _seconds(profile, where) - _seconds(profile, _NOT_IN.get(part, [])) for part, where in _PARTS.items()
-    }
+    also: dict[str, float | str] = {}
+    for name in config.labels:
+        also[f"{name}, minutes"] = sum(row["seconds"] for row in Table(folder / name, "rounds").rows()) / 60
+    taken = {part: _seconds(profile, at) - _seconds(profile, _NOT_IN.get(part, [])) for part, at in _PARTS.items()}
     parts = {part: took for part, took in taken.items() if took > 0}
     parts["all else"] = seconds - sum(parts.values())
     also |= {f"{part}, %": 100 * took / seconds for part, took in parts.items()}
+    uplink = [row for name in config.labels for row in Table(folder / name, "uplink").rows()]
     also["CPU minutes of vehicles"] = sum(row["measured_cpu_seconds"] for row in uplink) / 60
     also["load average"] = load_average()
     name = f"a run of {len(config.rows)} algorithms, {config.rounds} rounds, {config.vehicles} vehicles"

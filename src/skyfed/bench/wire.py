@@ -4,86 +4,64 @@ Preset `paper` (ResNet18, 11,181,642 weights) is trained for some rounds on CIFA
 for each of three pruning ratios, and every message is made from what that gave. Sizes are without batch-norm buffers.
 """
 
-import time
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
-from typing import Any
 
 import numpy as np
 
+from skyfed import wire
 from skyfed.bench.prepared import prepare
-from skyfed.bench.row import Progress, Row
-from skyfed.drivers.inline import InlineDriver
+from skyfed.bench.row import Progress, Row, timed
 from skyfed.learning.engine import reference_of
-from skyfed.learning.flat import Layout
-from skyfed.learning.local import Trained
 from skyfed.simulate import federated_round
 from skyfed.station import Station
-from skyfed.types import Bools, Model, Quantised, Raw, Singles, Update
-from skyfed.wire import (
-    Expected,
-    QuantiseSettings,
-    Reference,
-    bucket_starts,
-    decode,
-    encode,
-    encode_model,
-    entries,
-    paper_bits,
-    quantiser,
-    read_header,
-)
+from skyfed.types import Model, Quantised, Raw, Update
+from skyfed.wire import QuantiseSettings, Reference
 from skyfed.wire.entropy import entropy_bits
 
 DELTAS = (0.05, 0.3, 0.7)
-_RATE = 0.1
 _PAPER = QuantiseSettings(s=3, bucket=512)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One vehicle's training at one ratio, in the coordinates that travel; `size` counts all weights."""
+    """One vehicle's training at one ratio as a raw upload, in the coordinates that travel; `size`: of all weights."""
 
     delta: float
     size: int
     reference: Reference
-    mask: Bools
-    gradient: Singles
-    local: Trained
-    trained: Singles
+    raw: Update
 
     def update(self, settings: QuantiseSettings | None) -> Update:
         """Return an upload, raw without settings."""
-        values = self.gradient[self.mask]
-        body: Raw | Quantised
         if settings is None:
-            body = Raw(values, self.trained[self.mask], _RATE)
-        else:
-            starts = bucket_starts(len(values), settings.bucket_code, self.reference.starts, self.mask)
-            rng = np.random.default_rng(1)
-            levels, norms, seed = quantiser(settings).quantise(values, starts, settings.s, settings.norm, rng)
-            body = Quantised(settings.scheme, levels, norms, settings.s, settings.bucket_code, seed)
-        return Update(0, 0, self.reference.size, self.mask, body, self.local.buffers, self.local.threshold)
+            return self.raw
+        values, bucket = wire.entries(self.raw, self.reference), settings.bucket_code
+        starts = wire.bucket_starts(len(values), bucket, self.reference.starts, self.raw.mask)
+        rng = np.random.default_rng(1)
+        levels, norms, seed = wire.quantiser(settings).quantise(values, starts, settings.s, settings.norm, rng)
+        return replace(self.raw, body=Quantised(settings.scheme, levels, norms, settings.s, bucket, seed))
 
     def message(self, settings: QuantiseSettings | None) -> bytes:
         """Return an upload as bytes."""
-        return encode(self.update(settings), self.reference)
+        return wire.encode(self.update(settings), self.reference)
 
     def ratio(self, settings: QuantiseSettings | None) -> float:
         """Return the bits of a message over the paper's printed ones."""
         s = 3 if settings is None else settings.s
-        return _bits(self.message(settings)) / paper_bits(self.size, self.delta, s, settings is None)
+        return _bits(self.message(settings)) / wire.paper_bits(self.size, self.delta, s, settings is None)
 
     def variance(self, settings: QuantiseSettings) -> float:
         """Return the relative variance of one draw."""
-        true = self.gradient[self.mask].astype(np.float64)
-        decoded = entries(self.update(settings), self.reference)
+        true = wire.entries(self.raw, self.reference).astype(np.float64)
+        decoded = wire.entries(self.update(settings), self.reference)
         return float(np.sum((decoded - true) ** 2) / np.sum(true**2))
 
 
 def _bits(data: bytes) -> int:
     """Return the bits of a message without its buffers."""
-    return 8 * (len(data) - read_header(data).buffers_bytes)
+    return 8 * (len(data) - wire.read_header(data).buffers_bytes)
 
 
 def bench_wire(rounds: int, repeats: int, progress: Progress) -> list[Row]:
@@ -99,34 +77,27 @@ def real_samples(rounds: int) -> tuple[list[Sample], list[Sample], tuple[Referen
     overrides = ["vehicles=4", f"rounds={rounds + 1}", "flight.method=greedy", 'algorithms=["afl", "2ceoafl"]']
     fleet = prepare("paper", [*overrides, "prune.scope=all", f"eval_every={rounds + 1}"])
     onboard, engine, prune = fleet.onboard, fleet.onboard.engine, fleet.onboard.config.prune
-    station = Station("afl", onboard, fleet.world, InlineDriver(onboard))
+    station = Station("afl", onboard, fleet.world, onboard)
     before = state = fleet.state()
     for t in range(rounds):
         before, (state, _) = state, federated_round(station, t, state)
     kit = onboard.kit(fleet.job(state, 0, rounds))
     layout, weights = engine.layout, engine.whole(state["weights"])
+    places = layout.of_live(np.arange(layout.size))  # of the live entries among all
     reference = engine.reference(Model(**state), prune)
     every = reference_of(replace(layout, live=None), Model(weights, state["buffers"]), only_kernels=False)
     samples: list[Sample] = []
     whole: list[Sample] = []
     for delta in DELTAS:
         local = kit.descend(state, kit.winning_ticket(state, delta), delta=delta)
-        assert local.mask is not None
-        trained = np.zeros_like(local.gradient)
-        trained[local.mask] = local.trained
-        samples.append(Sample(delta, layout.size, reference, local.mask, local.gradient, local, trained))
-        mask = _spread(layout, local.mask, every.guess(local.threshold))
-        gradient = _spread(layout, local.gradient, np.zeros(layout.size, np.float32))
-        whole.append(Sample(delta, layout.size, every, mask, gradient, local, _spread(layout, trained, weights)))
+        raw, mask = kit.raw(local), every.guess(local.threshold)
+        samples.append(Sample(delta, layout.size, reference, raw))
+        mask[places] = local.mask
+        gradient, trained = np.zeros_like(weights), weights.copy()
+        gradient[places[local.mask]], trained[places[local.mask]] = local.values, local.trained
+        body = Raw(gradient[mask], trained[mask], local.rate)
+        whole.append(Sample(delta, layout.size, every, replace(raw, size=layout.size, mask=mask, body=body)))
     return samples, whole, (engine.reference(Model(**before), prune), reference)
-
-
-def _spread(layout: Layout, live: Any, whole: Any) -> Any:
-    """Return a copy of a (p,) array with its live entries replaced."""
-    spread = whole.copy()
-    for run_of, part in layout.parts():
-        spread[run_of] = live[part]
-    return spread
 
 
 def _worst(samples: list[Sample], settings: QuantiseSettings | None) -> tuple[float, dict[str, float]]:
@@ -168,10 +139,10 @@ def _entropy(samples: list[Sample]) -> Row:
     for sample in samples:
         for name, settings in (("bucket 512", _PAPER), ("linf", QuantiseSettings(norm="linf"))):
             update = sample.update(settings)
-            head = read_header(encode(update, sample.reference))
+            head = wire.read_header(wire.encode(update, sample.reference))
             assert isinstance(update.body, Quantised)
             each[f"levels, {name}, delta {sample.delta}"] = 8 * head.body_bytes / entropy_bits(update.body.levels) - 1
-        flips = sample.reference.guess(update.threshold) != sample.mask
+        flips = sample.reference.guess(update.threshold) != update.mask
         each[f"mask, delta {sample.delta}"] = 8 * head.mask_bytes / entropy_bits(flips.view(np.int8)) - 1
     worst = 100 * max(each.values())
     name = "coded sections against the order-0 entropy of their symbols given their counts"
@@ -180,20 +151,14 @@ def _entropy(samples: list[Sample]) -> Row:
 
 
 def _speed(samples: list[Sample], repeats: int) -> Row:
-    clock = time.process_time
     both: list[float] = []
     also: dict[str, float] = {}
     for sample in samples:
         update, megabytes = sample.update(_PAPER), 4e-6 * sample.size
-        data, expected = encode(update, sample.reference), Expected(0, 0, sample.reference)
-        decode(data, expected)
-        times = []
-        for _ in range(repeats):
-            begin = clock()
-            encode(update, sample.reference)
-            between = clock()
-            decode(data, expected)
-            times.append((between - begin, clock() - between))
+        pack = partial(wire.encode, update, sample.reference)
+        unpack = partial(wire.decode, pack(), wire.Expected(update.round, update.vehicle, sample.reference))
+        unpack()
+        times = [(timed(pack)[1], timed(unpack)[1]) for _ in range(repeats)]
         packing, opening = (median(seconds) for seconds in zip(*times, strict=True))
         both.append(megabytes / (packing + opening))
         also[f"encode, delta {sample.delta}"] = megabytes / packing
@@ -226,12 +191,12 @@ def _best(samples: list[Sample]) -> Row:
 
 def _coded(data: bytes) -> int:
     """Return the bytes of levels and norms: what the quantiser costs."""
-    head = read_header(data)
+    head = wire.read_header(data)
     return head.body_bytes + head.norms_bytes
 
 
 def _downlink(last: Reference, model: Reference) -> Row:
     """Compare the broadcast as a difference from the last round's model with the dense one."""
-    dense, less = len(encode_model(1, model, None)), len(encode_model(1, model, last))
+    dense, less = len(wire.encode_model(1, model, None)), len(wire.encode_model(1, model, last))
     also = {"dense, MB": dense / 1e6, "difference, MB": less / 1e6}
     return Row("down-link: difference from the last model, over dense", less / dense, "", "", "", less < dense, also)

@@ -84,57 +84,41 @@ def aggregate(messages: Iterable[Message], settings: ServerSettings, vehicles: i
 
     The mean adds them up as they come, in float64 and in that order; all others keep them until the last is there.
     """
-    mean: _Sum | None = None
-    opinions: list[Opinion] = []
-    own: list[Message] = []
-    buffers: list[Buffers] = []
+    how, mean, opinions, buffers = settings.aggregate, None, list[Opinion](), list[Buffers]()
     for message in messages:
         update, wide = message.update, message.values().astype(np.float64)
         mean = mean or _Sum(message.reference)
         if settings.clip is not None:
             wide *= min(1.0, settings.clip / max(float(np.sqrt(np.add.reduce(wide * wide))), 1e-300))
         message.notes["turned"] = False
-        if settings.aggregate == "mean" or message.weight <= 0:
+        if how == "mean" or message.weight <= 0:
             mean.add(wide, None if update.mask is None else update.places, message.weight)
             buffers.append(Buffers(update.buffers, message.weight, message.notes))
-            continue
-        single = wide.astype(np.float32)
-        opinions.append(Opinion(message.vehicle, single, update.mask, update.buffers, message.weight))
-        own.append(message)
-    if mean is None or mean.total + sum(each.weight for each in opinions) <= 0:
+        else:
+            values = wide.astype(np.float32)
+            opinions.append(
+                Opinion(message.vehicle, values, update.mask, update.buffers, message.weight, message.notes)
+            )
+    if mean is None or mean.total + sum(opinion.weight for opinion in opinions) <= 0:
         return None
-    if settings.aggregate == "mean":
-        return mean.result(mean_buffers(buffers, mean.reference), {})
-    return _robust(settings, opinions, own, mean, vehicles, state)
-
-
-def _robust(
-    settings: ServerSettings,
-    opinions: list[Opinion],
-    messages: list[Message],
-    mean: "_Sum",
-    vehicles: int,
-    state: Arrays,
-) -> Aggregate:
-    memory: Arrays = {}
-    turned: list[int] = []
-    if settings.aggregate == "consensus":
-        memory = {AGREEMENT: noted(state.get(AGREEMENT, no_agreement(vehicles)), opinions, len(mean.values))}
+    reference, size, memory, turned = mean.reference, len(mean.values), Arrays(), list[int]()
+    if how == "mean":
+        return Aggregate(mean.values, mean.total, mean_buffers(buffers, reference), memory)
+    if how == "consensus":
+        memory[AGREEMENT] = noted(state.get(AGREEMENT, no_agreement(vehicles)), opinions, size)
         turned = against(memory[AGREEMENT])
-        for message in messages:
-            message.notes["turned"] = message.vehicle in turned
     buffers = [
-        Buffers(each.buffers, 0.0 if each.vehicle in turned else each.weight, message.notes)
-        for each, message in zip(opinions, messages, strict=True)
+        Buffers(opinion.buffers, 0.0 if opinion.vehicle in turned else opinion.weight, opinion.notes)
+        for opinion in opinions
     ]
-    if settings.aggregate in ("trimmed", "median"):
-        gradient = combine(settings.aggregate, opinions, len(mean.values), settings.trim)
-        known, _ = plausible(buffers, mean.reference)
-        middle = middle_buffers(settings.aggregate, known, settings.trim) if known else mean.reference.buffers
-        return Aggregate(gradient, 1.0, middle, memory)
-    for each, factor in zip(opinions, factors(settings.aggregate, opinions, turned), strict=True):
-        mean.add(factor * each.values.astype(np.float64), each.places, each.weight)
-    return mean.result(mean_buffers(buffers, mean.reference, LONGEST[settings.aggregate]), memory)
+    if how in ("trimmed", "median"):
+        known, _ = plausible(buffers, reference)
+        middle = middle_buffers(how, known, settings.trim) if known else reference.buffers
+        return Aggregate(combine(how, opinions, size, settings.trim), 1.0, middle, memory)
+    for opinion, factor in zip(opinions, factors(how, opinions, turned), strict=True):
+        opinion.notes["turned"] = opinion.vehicle in turned
+        mean.add(factor * opinion.values.astype(np.float64), opinion.places, opinion.weight)
+    return Aggregate(mean.values, mean.total, mean_buffers(buffers, reference, LONGEST[how]), memory)
 
 
 class _Sum:
@@ -151,19 +135,16 @@ class _Sum:
             self.values[kept] += wide
         self.total += weight
 
-    def result(self, buffers: Singles, memory: Arrays) -> Aggregate:
-        return Aggregate(self.values, self.total, buffers, memory)
-
 
 def moved(weights: Singles, down: Floats) -> Singles:
-    """Return weights less a step, subtracted in float64."""
+    """Return weights minus a step, subtracted in float64."""
     wide = weights.astype(np.float64)
     wide -= down
     return wide.astype(np.float32)
 
 
 def alphas(settings: ServerSettings, sizes: Ints) -> Floats:
-    """Return every vehicle's weight before rescaling; sizes are the vehicles' data sets' in this round."""
+    """Return every vehicle's weight before rescaling; `sizes` are the sizes of their data sets in this round."""
     if settings.alpha == "uniform":
         return np.ones(len(sizes))
     if settings.alpha == "data":

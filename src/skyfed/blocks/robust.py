@@ -9,8 +9,8 @@ matrix has one sign for those who pull together and the other for those who pull
 large entries would rule the cosines of the values.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,13 +27,17 @@ _AGAINST = -0.5  # part in the eigenvector, in units of an equal part, below whi
 
 @dataclass(frozen=True)
 class Opinion:
-    """One vehicle's upload: the entries it kept, where they are (None: everywhere), its buffers and its weight."""
+    """One vehicle's upload: the entries it kept, where they are (None: everywhere), its buffers and its weight.
+
+    notes  figures for the table of uploads
+    """
 
     vehicle: int
     values: Singles
     places: Bools | None
     buffers: Singles
     weight: float
+    notes: dict[str, Any] = field(default_factory=dict)
 
     def norm(self) -> float:
         """Return its l2 norm."""
@@ -60,14 +64,13 @@ def factors(how: How, opinions: list[Opinion], opposed: list[int]) -> list[float
 def combine(how: How, opinions: list[Opinion], size: int, trim: float) -> Floats:
     """Return the gradient entry by entry: the mean without the ends (trimmed), or the median."""
     cut = int(trim * len(opinions)) if how == "trimmed" else None
-    weights = np.array([each.weight for each in opinions])
-    down = np.empty(size)
+    weights, down = np.array([each.weight for each in opinions]), np.empty(size)
     rows = [each.spread(size) for each in opinions]
+    kept = [np.broadcast_to(True if each.places is None else each.places, size) for each in opinions]
     for start in range(0, size, _BLOCK):
-        part = slice(start, min(start + _BLOCK, size))
+        part = slice(start, start + _BLOCK)
         values = np.stack([row[part] for row in rows]).astype(np.float64)
-        kept = np.stack([_kept(each, part) for each in opinions])
-        down[part] = _middle(values, kept, weights, cut)
+        down[part] = _middle(values, np.stack([flags[part] for flags in kept]), weights, cut)
     return down
 
 
@@ -135,9 +138,3 @@ def _middle(values: Floats, kept: Bools, weights: Floats, cut: int | None) -> Fl
     each = used * (weights[:, None] if cut is not None else 1.0)
     sums = np.maximum(each.sum(axis=0), 1e-300)
     return np.asarray(share * (each * np.where(kept, values, 0.0)).sum(axis=0) / sums)
-
-
-def _kept(opinion: Opinion, part: slice) -> Bools:
-    if opinion.places is None:
-        return np.ones(part.stop - part.start, bool)
-    return opinion.places[part]

@@ -4,41 +4,25 @@ import glob
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 import typer.core
 
 typer.core.HAS_RICH = False  # typer 0.20 escapes "[default: …]" for rich in plain help too
 
-_ORDER = [  # of all groups; a group has some of these
-    "presets", "plan", "planner", "wire", "engine", "run", "resume", "runs", "evaluate", "report", "bound", "sweep",
-    "fleet", "data", "bench",
-]  # fmt: skip
-
-
-class _Verbs(typer.core.TyperGroup):
-    """Lists verbs in the order in which a newcomer meets them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the verbs."""
-        return sorted(super().list_commands(ctx), key=[*_ORDER, *self.commands].index)
-
-
 app = typer.Typer(
     name="skyfed",
-    cls=_Verbs,
     help="Online federated learning on aerial vehicles: plan flights, sense, prune, train, compress, aggregate.",
     epilog="Start with: skyfed run smoke. Exit codes: 0 fine, 1 the work failed, 2 bad input, 3 storage, 130 stopped.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-bench = typer.Typer(cls=_Verbs, help="Measure speed, sizes and gaps, each beside its bar.", no_args_is_help=True)
+bench = typer.Typer(help="Measure speed, sizes and gaps, each beside its bar.", no_args_is_help=True)
 data = typer.Typer(help="Fetch data sets and say where they lie.", no_args_is_help=True)
 fleet = typer.Typer(help="The same experiment across machines, on Flower.", no_args_is_help=True)
-app.add_typer(bench, name="bench")
 app.add_typer(fleet, name="fleet")
 app.add_typer(data, name="data")
+app.add_typer(bench, name="bench")
 
 
 def _sources(incomplete: str) -> list[tuple[str, str]]:
@@ -57,6 +41,14 @@ def algorithms(incomplete: str) -> list[tuple[str, str]]:
     return [(name, known.title) for name, known in KNOWN.items() if name.startswith(incomplete)]
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from skyfed import __version__
+
+        print(f"skyfed {__version__}")
+        raise typer.Exit
+
+
 Source = Annotated[
     str, typer.Argument(metavar="[PRESET|FILE]", help="A preset's name or a TOML file.", autocompletion=_sources)
 ]
@@ -66,19 +58,7 @@ Overrides = Annotated[
 Out = Annotated[Path | None, typer.Option(help="Folder for the results; a new one under runs/ if not given.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Plain lines instead of live output.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        from skyfed import __version__
-
-        print(f"skyfed {__version__}")
-        raise typer.Exit
-
-
 Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
-
-
 Traceback = Annotated[bool, typer.Option("--traceback", help="Show where an error comes from, for your own code.")]
 
 

@@ -1,4 +1,4 @@
-"""Verbs that measure; `bench run` is beside `run`."""
+"""Verbs that measure."""
 
 import shutil
 import sys
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skyfed.cli.app import Json, bench
+from skyfed.cli.app import Json, Out, Overrides, Source, bench
 from skyfed.errors import BadInputError
-from skyfed.pipeline import workers
+from skyfed.pipeline import new_folder
 
 if TYPE_CHECKING:
     from skyfed.bench.row import Row
@@ -27,8 +27,7 @@ def bench_planner(
     """
     from skyfed.bench.planner import bench_planner as measure
 
-    rows = measure(seeds, cap, workers(0), _announce)
-    show_rows(f"Flight planner, {seeds} seeds", rows, as_json)
+    show_rows(f"Flight planner, {seeds} seeds", measure(seeds, cap, _announce), as_json)
 
 
 @bench.command("wire")
@@ -43,8 +42,7 @@ def bench_wire(
     """
     from skyfed.bench.wire import bench_wire as measure
 
-    rows = measure(rounds, repeats, _announce)
-    show_rows(f"Wire, d from round {rounds}", rows, as_json)
+    show_rows(f"Wire, d from round {rounds}", measure(rounds, repeats, _announce), as_json)
 
 
 @bench.command("engine")
@@ -78,9 +76,22 @@ def bench_engine(
         from skyfed.report.curves import draw_law
         from skyfed.report.figures import save
 
-        drawing = draw_law(law.deltas, law.modelled, {"single weights": law.weight, "channels": law.channel})
-        save(drawing, figure.with_suffix(""))
+        save(draw_law(*law), figure.with_suffix(""))
     show_rows(f"Engine, {pairs} pairs", rows, as_json)
+
+
+@bench.command("run")
+def bench_run(source: Source = "quick", overrides: Overrides = None, out: Out = None, as_json: Json = False) -> None:
+    """Run a preset and tell where the time goes.
+
+    Takes as long as skyfed run does.
+
+    \b
+    skyfed bench run paper --out runs/paper
+    """
+    from skyfed.cli.train import profile_run
+
+    show_rows(f"skyfed run {source}", [profile_run(source, overrides, out or new_folder(source))], as_json)
 
 
 @bench.command("fleet")

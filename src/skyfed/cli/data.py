@@ -14,9 +14,8 @@ def data_list() -> None:
     from skyfed.tasks import data_folder
 
     here = (data_folder() / "cifar10.safetensors").exists()
-    print(
-        f"cifar10      CIFAR-10, 60,000 pictures, 10 classes; {'here' if here else 'not here: skyfed data get cifar10'}"
-    )
+    state = "here" if here else "not here: skyfed data get cifar10"
+    print(f"cifar10      CIFAR-10, 60,000 pictures, 10 classes; {state}")
     print("synthetic    generated, 7,500 pictures, 10 classes; always here")
     print("folder:PATH  your own: a directory of class folders, or train/ and test/ with class folders")
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from skyfed.config import Config
     from skyfed.runs.folder import RunFolder
 
+StationFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")]
 Vehicles = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="How many vehicles; the config's number if not given.")
 ]
 
 
-StationFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The station's folder.")]
 Whose = Annotated[int, typer.Argument(metavar="VEHICLE", help="Whose key.")]
 
 
@@ -147,9 +147,7 @@ def fleet_renew(folder: StationFolder) -> None:
     from skyfed.drivers.flower.credentials import CREDENTIALS, read_station, renew_authority
 
     ends = renew_authority(read_station(folder / CREDENTIALS))
-    print(
-        f"written to {folder / CREDENTIALS / 'ca.pem'}: valid until {ends:%Y-%m-%d}; copy it into every vehicle's folder"
-    )
+    print(f"written to {folder / CREDENTIALS / 'ca.pem'}: valid until {ends:%Y-%m-%d}; copy it to every vehicle")
 
 
 @fleet.command("station")

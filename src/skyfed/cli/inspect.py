@@ -1,4 +1,4 @@
-"""Verbs that inspect what exists: presets, runs, evaluate, report, bound."""
+"""Verbs that inspect what exists: runs, evaluate, report, bound."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,17 +10,6 @@ from skyfed.errors import BadInputError
 from skyfed.report.draw import write_report
 
 _RUNS = Path("runs")
-
-
-@app.command()
-def presets() -> None:
-    """List the presets with one line each."""
-    from skyfed.presets import describe
-
-    lines = describe()
-    width = max(map(len, lines))
-    for name, line in lines.items():
-        print(f"{name:<{width}}  {line}")
 
 
 @app.command("runs")
@@ -107,7 +96,7 @@ def bound(
     skyfed run smoke --set theory.every=5 --out runs/theory
     skyfed bound runs/theory
     """
-    from skyfed.report.bound import diagnoses, draw_bound, print_bounds, print_json
+    from skyfed.report.bound import diagnoses, draw_bound, print_bound, print_json
     from skyfed.report.figures import save
     from skyfed.runs.folder import RunFolder
 
@@ -115,7 +104,8 @@ def bound(
     if as_json:
         print_json(diagnosed)
         return
-    print_bounds(diagnosed)
+    for diagnosis in diagnosed:
+        print_bound(diagnosis)
     figures = RunFolder(folder).subfolder("figures")
     rounds = RunFolder(folder).read_config().rounds
     for diagnosis in diagnosed:

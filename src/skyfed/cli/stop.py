@@ -23,9 +23,7 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self.later = False
-        self.heard = 0
-        self._asked = 0
+        self.later, self.heard, self._asked = False, 0, 0
 
     def __call__(self, number: int, frame: Any) -> None:
         """Take a signal."""

@@ -9,7 +9,7 @@ import typer
 
 from skyfed.cli.app import Plain, app
 from skyfed.cli.execution import end_with, resumable
-from skyfed.pipeline import load_data, workers
+from skyfed.pipeline import load_data
 from skyfed.report.draw import draw_training, write_report
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def sweep(
     settle(place, planned)
     with resumable(place, _again(source, place)):
         with counting(f"sweep {source.stem}", len(planned), "runs", plain) as advance:
-            failures = run_sweep(planned, place, jobs, workers(0), lambda job: advance())
+            failures = run_sweep(planned, place, jobs, lambda job: advance())
         for variant in dict.fromkeys(job.variant for job in planned):
             begun = [job for job in planned if job.variant == variant and (place / job.place / "config.toml").exists()]
             if begun:
@@ -79,7 +79,7 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
     """Let a sampler choose the runs of a sweep, then say which was best."""
     from skyfed.drivers.optuna_search import require_optuna, run_search
     from skyfed.report.live import counting
-    from skyfed.report.search_table import goal_of, print_search
+    from skyfed.report.terminal_tables import goal_of, print_search
     from skyfed.runs.search_space import Trials
 
     require_optuna()
@@ -90,7 +90,7 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
         resumable(place, _again(search.path, place)),
         counting(f"search {search.path.stem}", length, "trials", plain) as advance,
     ):
-        failures = run_search(search, trials, place, jobs, workers(0), lambda job: goal_of(search, place, job), advance)
+        failures = run_search(search, trials, place, jobs, lambda job: goal_of(search, place, job), advance)
     for line in [*failures[:3], *([f"and {len(failures) - 3} more, see {place}/logs"] if failures[3:] else [])]:
         print(line, file=sys.stderr)
     ranked = trials.ranked(search.table.upwards)

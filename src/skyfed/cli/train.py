@@ -1,17 +1,30 @@
-"""Verbs that plan and train: plan, run, resume, bench run."""
+"""Verbs that plan and train: presets, plan, run, resume."""
 
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skyfed.cli.app import Json, Out, Overrides, Plain, Source, app, bench
-from skyfed.cli.bench import show_rows
+from skyfed.cli.app import Out, Overrides, Plain, Source, app
 from skyfed.cli.execution import again, end_with, plan_flights, resumable, train_run, train_seeds
 from skyfed.errors import BadInputError
 from skyfed.pipeline import load_data, new_folder, prepare
+
+if TYPE_CHECKING:
+    from skyfed.bench.row import Row
+
+
+@app.command()
+def presets() -> None:
+    """List the presets with one line each."""
+    from skyfed.presets import describe
+
+    lines = describe()
+    width = max(map(len, lines))
+    for name, line in lines.items():
+        print(f"{name:<{width}}  {line}")
 
 
 @app.command()
@@ -102,26 +115,17 @@ def resume(
         end_with(train_run(claimed, config, mission, task, plain, folder))
 
 
-@bench.command("run")
-def bench_run(source: Source = "quick", overrides: Overrides = None, out: Out = None, as_json: Json = False) -> None:
-    """Run a preset and tell where the time goes.
-
-    Takes as long as skyfed run does.
-
-    \b
-    skyfed bench run paper --out runs/paper
-    """
+def profile_run(source: str, overrides: list[str] | None, place: Path) -> "Row":
+    """Run a config and return where the time went."""
     from contextlib import redirect_stdout
     from cProfile import Profile
 
     from skyfed.bench.spent import spent
     from skyfed.runs.folder import RunFolder
 
-    place, profile = out or new_folder(source), Profile()
     if (place / "config.toml").exists():
         raise BadInputError(f"--out {place}: has a run already; allowed: a new folder")
-    start = time.monotonic()
+    profile, start = Profile(), time.monotonic()
     with redirect_stdout(sys.stderr):
         profile.runcall(run, source, overrides, place, None, plain=True)
-    seconds = time.monotonic() - start
-    show_rows(f"skyfed run {source}", [spent(profile, seconds, RunFolder.config_of(place), place)], as_json)
+    return spent(profile, time.monotonic() - start, RunFolder.config_of(place), place)

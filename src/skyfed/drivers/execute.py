@@ -1,10 +1,11 @@
 """Run every row of a config in its folder, or go on where an earlier start stopped."""
 
+from contextlib import nullcontext
 from functools import partial
 from typing import Protocol
 
 from skyfed.config import Config
-from skyfed.drivers.pool import Open, open_here
+from skyfed.drivers.pool import Open, PoolDriver
 from skyfed.errors import DivergedError
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.onboard import Onboard
@@ -30,19 +31,15 @@ class Watcher(Protocol):
         """Show a line."""
 
 
-def execute(
-    folder: RunFolder,
-    config: Config,
-    task: Task,
-    plan: FleetPlan,
-    workers: int,
-    watcher: Watcher,
-    open_driver: Open | None = None,
-) -> list[str]:
-    """Train what is not yet trained; every finished round is kept. Returns a line for each row that diverged.
+def open_here(workers: int) -> Open:
+    """Return what opens a driver on this machine: worker processes, or this process where one is enough."""
+    return lambda onboard: PoolDriver(onboard.config, workers) if workers > 1 else nullcontext(onboard)
 
-    open_driver: by default jobs are done in this process, or in workers where there are several.
-    """
+
+def execute(
+    folder: RunFolder, config: Config, task: Task, plan: FleetPlan, watcher: Watcher, open_driver: Open = nullcontext
+) -> list[str]:
+    """Train what is not yet trained; every finished round is kept. Returns a line for each row that diverged."""
     diverged: dict[str, str] = {}
     folder.keep_to(task.content_hash())
     folder.note(diverged=None)
@@ -50,7 +47,7 @@ def execute(
     for line in remarks(folder, onboard, world_of(config, task, plan)):
         watcher.say(line)
     identity = folder.identity()
-    with open_driver(onboard) if open_driver else open_here(onboard, workers) as driver:
+    with open_driver(onboard) as driver:
         for label in config.labels:
             world = world_of(config, task, plan)
             recorder = RowRecorder(folder, onboard, label, world, identity, after=partial(watcher.round, label))

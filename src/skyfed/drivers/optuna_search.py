@@ -24,7 +24,7 @@ def require_optuna() -> None:
 
 
 def run_search(
-    search: Search, trials: Trials, place: Path, parallel: int, cores: int, score: Score, done: Callable[[], None]
+    search: Search, trials: Trials, place: Path, parallel: int, score: Score, done: Callable[[], None]
 ) -> list[str]:
     """Run trials until there are as many as asked for; returns a line for each that failed. A signal keeps all rounds.
 
@@ -35,16 +35,15 @@ def run_search(
         if trial.state != "asked":
             done()
     with locked(place):
-        while len(trials) < search.table.trials or any(trial.state == "asked" for trial in trials):
-            waiting = [trial for trial in trials if trial.state == "asked"]
+        while (waiting := [trial for trial in trials if trial.state == "asked"]) or len(trials) < search.table.trials:
             if not waiting:
                 trials.add(ask(search.table, list(trials)))
                 continue
-            lines += _batch(search, trials, waiting, place, parallel, cores, score)
+            lines += _batch(search, trials, waiting, place, parallel, score)
             for _ in waiting:
                 done()
-            if best := trials.best(search.table.upwards):
-                write_whole(place / "best.toml", best_config(search, best).encode())
+            if ranked := trials.ranked(search.table.upwards):
+                write_whole(place / "best.toml", best_config(search, ranked[0]).encode())
     return lines
 
 
@@ -77,9 +76,7 @@ def best_config(search: Search, best: Trial) -> str:
     return f"# {best.name} of {search.path.name}: {search.table.goal} of {search.algorithm} {best.result:g}\n{text}"
 
 
-def _batch(
-    search: Search, trials: Trials, waiting: list[Trial], place: Path, parallel: int, cores: int, score: Score
-) -> list[str]:
+def _batch(search: Search, trials: Trials, waiting: list[Trial], place: Path, parallel: int, score: Score) -> list[str]:
     lines, jobs = [], {}
     for trial in waiting:
         try:
@@ -87,7 +84,7 @@ def _batch(
         except BadInputError as error:  # each value is allowed, all together are not
             lines.append(f"{trial.name}: {error}")
             trials.tell(trial.number, None)
-    failures = run_jobs([job for own in jobs.values() for job in own], place, parallel, cores, lambda job: None)
+    failures = run_jobs([job for own in jobs.values() for job in own], place, parallel, lambda job: None)
     for number, own in jobs.items():
         results = [(job, score(job)) for job in own]
         without = [job for job, result in results if result is None]

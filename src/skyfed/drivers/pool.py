@@ -7,7 +7,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import Any
 
 from skyfed.arrays import map_arrays, pack_arrays, view_arrays, write_arrays
 from skyfed.config import Config, config_from_tree
-from skyfed.drivers.inline import InlineDriver
 from skyfed.files import storage_errors
 from skyfed.jobs import Driver, Job, Jobs, Reply
 from skyfed.onboard import Onboard
@@ -30,29 +29,19 @@ _FIELDS = ("do", "label", "round", "vehicle", "words")  # of a job, besides its 
 _KEPT = 2  # files in memory that are kept for the next call
 
 
-def open_here(onboard: Onboard, workers: int) -> AbstractContextManager[Driver]:
-    """Return a driver that does jobs on this machine: in worker processes, or in this process where one is enough."""
-    return PoolDriver(onboard.config, workers) if workers > 1 else nullcontext(InlineDriver(onboard))
-
-
-class PoolDriver(AbstractContextManager["PoolDriver"]):
+class PoolDriver(ExitStack):
     """Spreads jobs over worker processes; use as a context manager.
 
     Order and number of workers change nothing: every reply follows from its job, and replies are handed on in order.
     """
 
-    keeps_memory, central = False, True
-
     def __init__(self, config: Config, workers: int) -> None:
+        super().__init__()
         hello = _pack({"config": config.model_dump(mode="json")}, {})
-        self._crew = Crew("skyfed.drivers.pool:handle", workers, hello)
-        self._place = Memory()
+        self._place = self.enter_context(folder_in_memory())
+        self._crew = self.enter_context(Crew("skyfed.drivers.pool:handle", workers, hello))
         self._shared: dict[tuple[tuple[str, int], ...], tuple[Arrays, Path]] = {}
         self._count = 0
-
-    def __exit__(self, *error: Any) -> None:
-        self._crew.__exit__(*error)
-        self._place.cleanup()
 
     def call(self, jobs: Jobs) -> Iterator[Reply]:
         """Yield the replies in order."""
@@ -71,7 +60,7 @@ class PoolDriver(AbstractContextManager["PoolDriver"]):
         key = tuple((name, id(array)) for name, array in arrays.items())
         if key not in self._shared:
             self._count += 1
-            path = self._place.path / f"{self._count}.safetensors"
+            path = self._place / f"{self._count}.safetensors"
             with storage_errors(path):
                 write_arrays(path, arrays)
             self._shared[key] = (arrays, path)
@@ -84,25 +73,24 @@ class PoolDriver(AbstractContextManager["PoolDriver"]):
             self._shared.pop(key)[1].unlink()
 
 
-class Memory:
-    """A folder in memory, held by a lock; the next one removes what killed processes left, where no lock is held."""
-
-    def __init__(self) -> None:
-        root = Path("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir())
-        for old in root.glob("skyfed-*/lock"):
-            with suppress(OSError), old.open() as file:  # another user's, or another process was faster
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(old.parent)
-        with storage_errors(root):
-            self.path = Path(tempfile.mkdtemp(prefix="skyfed-", dir=root))
-            self._lock = os.open(self.path / "new", os.O_RDWR | os.O_CREAT, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-            (self.path / "new").rename(self.path / "lock")  # only now, so that nobody finds it unlocked
-
-    def cleanup(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+@contextmanager
+def folder_in_memory() -> Iterator[Path]:
+    """Give a folder in memory, held by a lock; the next one removes what killed processes left, where none is held."""
+    root = Path("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir())
+    for old in root.glob("skyfed-*/lock"):
+        with suppress(OSError), old.open() as file:  # another user's, or another process was faster
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(old.parent)
+    with storage_errors(root):
+        path = Path(tempfile.mkdtemp(prefix="skyfed-", dir=root))
+        lock = os.open(path / "new", os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (path / "new").rename(path / "lock")  # only now, so that nobody finds it unlocked
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
 
 
 def _pack(words: dict[str, Any], arrays: Arrays, memory: Arrays | None = None, data: bytes = b"") -> bytes:

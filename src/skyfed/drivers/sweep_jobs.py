@@ -11,23 +11,23 @@ from skyfed.files import storage_errors, write_whole
 from skyfed.runs.folder import locked
 from skyfed.runs.sweep_file import SweepJob
 from skyfed.runs.tables import is_done
-from skyfed.workers import child_environment
+from skyfed.workers import child_environment, usable_cores
 
 _PAUSE = 0.2  # seconds between two looks at the processes
 Done = Callable[[SweepJob], None]
 
 
-def run_sweep(jobs: list[SweepJob], place: Path, parallel: int, cores: int, done: Done) -> list[str]:
+def run_sweep(jobs: list[SweepJob], place: Path, parallel: int, done: Done) -> list[str]:
     """Run the jobs of a sweep in its folder, which nobody else may use; returns one line for each run that failed."""
     with locked(place):
-        return run_jobs(jobs, place, parallel, cores, done)
+        return run_jobs(jobs, place, parallel, done)
 
 
-def run_jobs(jobs: list[SweepJob], place: Path, parallel: int, cores: int, done: Done) -> list[str]:
+def run_jobs(jobs: list[SweepJob], place: Path, parallel: int, done: Done) -> list[str]:
     """Run what is not finished; returns one line for each run that failed. A signal stops all after their round."""
-    waiting = []
+    waiting, workers = [], max(1, usable_cores() // parallel)
     for job in jobs:
-        if finished(job, place):
+        if all(is_done(place / job.place / name) for name in job.config.labels):
             done(job)
         else:
             waiting.append(job)
@@ -40,7 +40,7 @@ def run_jobs(jobs: list[SweepJob], place: Path, parallel: int, cores: int, done:
         while waiting or running:
             while waiting and len(running) < parallel:
                 job = waiting.pop(0)
-                running[_start(job, place, logs, max(1, cores // parallel))] = job
+                running[_start(job, place, logs, workers)] = job
             for process in [process for process in running if process.poll() is not None]:
                 job = running.pop(process)
                 if process.returncode:
@@ -54,11 +54,6 @@ def run_jobs(jobs: list[SweepJob], place: Path, parallel: int, cores: int, done:
             process.wait()
         raise
     return failures
-
-
-def finished(job: SweepJob, place: Path) -> bool:
-    """Tell whether a job's algorithms have all been trained to the end."""
-    return all(is_done(place / job.place / name) for name in job.config.labels)
 
 
 def _start(job: SweepJob, place: Path, logs: Path, workers: int) -> Popen[bytes]:

@@ -1,17 +1,24 @@
 """Passes a run on to its trackers, and to whoever watches; a tracker that fails is dropped with one line."""
 
+import json
 import os
+import pkgutil
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
-from skyfed.config import Config
+from skyfed.config import Config, leaves
 from skyfed.drivers.execute import Watcher
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row
 from skyfed.track.settings import Tracker
-from skyfed.track.sink import Ledger, Point, Sink, Tracked, flat, scalars
+from skyfed.track.sink import Ledger, Point, Sink, Tracked, Value
 
+_SCALARS = (
+    "accuracy", "accuracy_full", "loss", "train_loss", "forgetting", "eta", "eta_local", "seconds", "wire_bytes",
+    "downlink_bytes", "uploads", "dropped", "train_size", "test_size",
+)  # fmt: skip
 _FIGURES = ("accuracy", "accuracy_full", "loss", "forgetting", "megabytes_sent")  # of the last test, at the end
 _ENVIRONMENT = {
     "WANDB_ERROR_REPORTING": "false",  # no network that nobody asked for
@@ -20,6 +27,19 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # a server that is away must not hold up a run for minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
+
+
+_SINKS: dict[Tracker, str] = {
+    "tensorboard": "skyfed.track.tensorboard:TensorBoard",
+    "mlflow": "skyfed.track.mlflow:Mlflow",
+    "wandb": "skyfed.track.wandb:WeightsAndBiases",
+}
+
+
+def hparams(tree: dict[str, Any]) -> dict[str, Value]:
+    """Return settings as "table.key": value; lists as JSON."""
+    plain = bool | int | float | str
+    return {key: value if isinstance(value, plain) else json.dumps(value) for key, value in leaves(tree)}
 
 
 class Tracking(AbstractContextManager["Tracking"]):
@@ -33,7 +53,7 @@ class Tracking(AbstractContextManager["Tracking"]):
         self._algorithm, self._sent, self._done = "", 0, 0
         self._open: list[Tracker] = []
         self._summary: dict[str, float] = {}
-        run = Tracked(folder.path, config.track, flat(tree))
+        run = Tracked(folder.path, config.track, hparams(tree))
         for name in config.track.to:
             with self._dropping(name):
                 self._sinks[name] = open_sink(name, run, self._ledger)
@@ -54,16 +74,17 @@ class Tracking(AbstractContextManager["Tracking"]):
             if first != self._rounds or not self._ledger.get(name, algorithm, "whole"):
                 self._open.append(name)
                 with self._dropping(name):
-                    sink.begin(algorithm, points)
+                    sink.begin(algorithm)
+                    sink.log(points)
         self._watcher.begin(algorithm, first, rows)
 
     def round(self, algorithm: str, row: Row) -> None:
         """Hand on a finished round; the watcher comes last, since it may stop the run."""
-        (point,) = self._points([row])
+        points = self._points([row])
         self._done = row["round"] + 1
         for name in list(self._open):
             with self._dropping(name):
-                self._sinks[name].round(point)
+                self._sinks[name].log(points)
         self._watcher.round(algorithm, row)
 
     def _points(self, rows: list[Row]) -> list[Point]:
@@ -72,7 +93,8 @@ class Tracking(AbstractContextManager["Tracking"]):
         for row in rows:
             later -= row["seconds"]
             self._sent += row["wire_bytes"]
-            points.append(Point(row["round"], now - later, scalars(row, self._sent)))
+            values = {name: float(row[name]) for name in _SCALARS if row.get(name) is not None}
+            points.append(Point(row["round"], now - later, {**values, "megabytes_sent": self._sent / 1e6}))
             self._summary |= {name: value for name, value in points[-1].values.items() if name in _FIGURES}
         return points
 
@@ -101,14 +123,5 @@ def open_sink(name: Tracker, run: Tracked, ledger: Ledger) -> Sink:
     """Return a tracker; only this one is imported."""
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
-    if name == "tensorboard":
-        from skyfed.track.tensorboard import TensorBoard
-
-        return TensorBoard(run, ledger)
-    if name == "mlflow":
-        from skyfed.track.mlflow import Mlflow
-
-        return Mlflow(run, ledger)
-    from skyfed.track.wandb import WeightsAndBiases
-
-    return WeightsAndBiases(run, ledger)
+    sink: Sink = pkgutil.resolve_name(_SINKS[name])(run, ledger)
+    return sink

@@ -8,7 +8,7 @@ from skyfed.errors import BadInputError
 from skyfed.field.mixture import Mixture, draw_mixture
 from skyfed.field.psi import basis_curves, class_distribution
 from skyfed.field.settings import FieldSettings
-from skyfed.field.survey import Survey, read_survey
+from skyfed.field.survey import read_survey
 from skyfed.rng import stream
 from skyfed.types import Floats
 
@@ -26,22 +26,20 @@ def build_field(settings: FieldSettings, vehicles: int, rounds: int, seed: int) 
     files = [settings.file] if isinstance(settings.file, str) else settings.file or []
     survey = read_survey(files, vehicles, settings.classes, rounds)
     mixtures = tuple(_mixture(settings, survey, u, seed) for u in range(vehicles))
-    if survey.psi is not None:
-        return Field(mixtures, survey.psi)
+    if "psi" in survey:
+        return Field(mixtures, survey["psi"])
     curves = basis_curves(settings.bases, rounds)
     projections = _projections(settings, vehicles, seed)
     return Field(mixtures, np.stack([class_distribution(projection, curves) for projection in projections]))
 
 
-def _mixture(settings: FieldSettings, survey: Survey, vehicle: int, seed: int) -> Mixture:
-    classes = settings.classes
-    weights = np.ones(classes) if isinstance(settings.weights, str) else np.asarray(settings.weights)
-    if survey.weights is not None:
-        weights = survey.weights[vehicle]
-    if survey.centres is not None and survey.deviations is not None:
-        return Mixture(survey.centres[vehicle], survey.deviations[vehicle], weights / weights.sum())
-    rng = stream(seed, "mixture", vehicle=vehicle)
-    return draw_mixture(classes, settings.region, settings.radii, settings.zeta, weights, rng)
+def _mixture(settings: FieldSettings, survey: dict[str, Floats], vehicle: int, seed: int) -> Mixture:
+    weights = np.ones(settings.classes) if isinstance(settings.weights, str) else np.asarray(settings.weights)
+    if "weights" in survey:
+        weights = survey["weights"][vehicle]
+    if "centres" in survey:
+        return Mixture(survey["centres"][vehicle], survey["deviations"][vehicle], weights / weights.sum())
+    return draw_mixture(settings, weights, stream(seed, "mixture", vehicle=vehicle))
 
 
 def _projections(settings: FieldSettings, vehicles: int, seed: int) -> Floats:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skyfed.field.settings import FieldSettings
 from skyfed.types import Floats, Ints
 
 _PLACING_TRIES = 2000  # draws of one centre before overlap is accepted
@@ -30,20 +31,13 @@ class Mixture:
         return self.centres[labels] + noise * self.deviations[labels, None], labels
 
 
-def draw_mixture(
-    classes: int,
-    region: tuple[float, float],
-    radii: tuple[float, float],
-    zeta: float,
-    weights: Floats,
-    rng: np.random.Generator,
-) -> Mixture:
+def draw_mixture(settings: FieldSettings, weights: Floats, rng: np.random.Generator) -> Mixture:
     """Draw centres uniformly in the region, discs inside it and apart from each other while there is room."""
-    deviations = rng.uniform(*radii, size=classes)
-    discs = zeta * deviations
-    half = np.asarray(region) / 2
-    centres = np.empty((classes, 2))
-    for c in range(classes):
+    deviations = rng.uniform(*settings.radii, size=settings.classes)
+    discs = settings.zeta * deviations
+    half = np.asarray(settings.region) / 2
+    centres = np.empty((settings.classes, 2))
+    for c in range(settings.classes):
         reach = np.maximum(half - discs[c], 0.0)
         for _ in range(_PLACING_TRIES):
             centres[c] = rng.uniform(-reach, reach)
@@ -93,15 +87,6 @@ def fit_gmm(positions: Floats, labels: Ints, classes: int) -> Mixture:
 FITS = {"moments": fit_moments, "gmm": fit_gmm}
 
 
-@dataclass(frozen=True)
-class EstimationError:
-    """How far the centres of an estimate are from the true ones, metres, over the classes."""
-
-    centre_mean: float
-    centre_worst: float
-
-
-def estimation_error(estimate: Mixture, truth: Mixture) -> EstimationError:
-    """Compare centres class by class."""
-    centre = np.hypot(*(estimate.centres - truth.centres).T)
-    return EstimationError(float(centre.mean()), float(centre.max()))
+def estimation_error(estimate: Mixture, truth: Mixture) -> Floats:
+    """Return how far the centres of an estimate are from the true ones, metres; (C,)."""
+    return np.asarray(np.hypot(*(estimate.centres - truth.centres).T))

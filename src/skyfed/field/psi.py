@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from skyfed.errors import BadInputError
+from skyfed.errors import BadInputError, own_code
 from skyfed.types import Floats
 
 # A basis maps the phase t/T in [0, 1) and its own numbers to a curve.
@@ -36,18 +36,19 @@ def check_basis(basis: str) -> Callable[[Floats], Floats]:
             raise ValueError(f"{basis!r} has too many numbers") from None
         if not np.isfinite([*values, *numbers]).all() or (kind == "bump" and numbers[1:] == [0.0]):
             raise ValueError(f"{basis!r} is not finite")
-        return lambda phase: np.asarray(curve(phase, *numbers), np.float64)
-    if "." in kind and len(rest) == 1:
+    elif "." in kind and len(rest) == 1:
+        numbers = []
         try:
-            own = getattr(importlib.import_module(kind), rest[0])
+            curve = getattr(importlib.import_module(kind), rest[0])
         except Exception as error:  # whatever a module does when it is imported
             raise ValueError(f"{basis!r}: {type(error).__name__}: {error}") from None
-        if not callable(own):
+        if not callable(curve):
             raise ValueError(f"{basis!r} is not a function")
-        return lambda phase: np.asarray(own(phase), np.float64)
-    raise ValueError(
-        f"{basis!r} is not known; allowed: {', '.join(BASES)}, each as kind:number, or package.module:function"
-    )
+    else:
+        raise ValueError(
+            f"{basis!r} is not known; allowed: {', '.join(BASES)}, each as kind:number, or package.module:function"
+        )
+    return lambda phase: np.asarray(curve(phase, *numbers), np.float64)
 
 
 def basis_curves(bases: Sequence[str], rounds: int) -> Floats:
@@ -55,11 +56,8 @@ def basis_curves(bases: Sequence[str], rounds: int) -> Floats:
     phase = np.arange(rounds) / rounds
     curves = np.empty((len(bases), rounds))
     for k, basis in enumerate(bases):
-        try:
-            with np.errstate(all="ignore"):
-                curve = check_basis(basis)(phase)
-        except Exception as error:  # whatever a function of the user's own does
-            raise BadInputError(f"field.bases: {basis!r}: {type(error).__name__}: {error}") from None
+        with own_code(f"field.bases: {basis!r}", BadInputError, ""), np.errstate(all="ignore"):
+            curve = check_basis(basis)(phase)
         if curve.shape != (rounds,) or not np.isfinite(curve).all():
             raise BadInputError(f"field.bases: {basis!r} must give {rounds} finite numbers")
         curves[k] = curve

@@ -10,7 +10,6 @@ NPZ: any of `centres` (C,2)|(U,C,2), `deviations` (C,)|(U,C), `weights` (C,)|(U,
 import csv
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -28,33 +27,27 @@ _KINDS = {
 }
 
 
-@dataclass
-class Survey:
-    """What was found in the files, each already shaped for the whole fleet; None where nothing was given."""
+def read_survey(paths: Iterable[str], vehicles: int, classes: int, rounds: int) -> dict[str, Floats]:
+    """Return the arrays that the files hold, each shaped for the whole fleet; a later file overrides an earlier one.
 
-    centres: Floats | None = None
-    deviations: Floats | None = None
-    weights: Floats | None = None
-    psi: Floats | None = None
-
-
-def read_survey(paths: Iterable[str], vehicles: int, classes: int, rounds: int) -> Survey:
-    """Read the files in order; a later one overrides an earlier one. Raises BadInputError with file and line."""
-    survey = Survey()
+    Raises BadInputError with file and line.
+    """
+    shapes = {"centres": (classes, 2), "deviations": (classes,), "weights": (classes,), "psi": (classes, rounds)}
+    survey: dict[str, Floats] = {}
     for name in paths:
         path = Path(name)
         if path.exists() and not path.is_file() and not path.is_dir():
             raise BadInputError(f"field.file = {name!r}: not a file")  # a device or a pipe may never end
         try:
-            part = _read_npz(path) if path.suffix == ".npz" else _read_csv(path, vehicles, classes, rounds)
+            part = (
+                _read_npz(path, list(shapes)) if path.suffix == ".npz" else _read_csv(path, vehicles, classes, rounds)
+            )
         except OSError as error:
             raise BadInputError(f"field.file = {name!r}: {error.strerror or error}") from None
         except (ValueError, csv.Error) as error:
             raise BadInputError(f"field.file = {name!r}: {error}") from None
-        wanted = {"centres": (classes, 2), "deviations": (classes,), "weights": (classes,), "psi": (classes, rounds)}
-        for key, array in part.items():
-            setattr(survey, key, _shaped(name, key, array, vehicles, wanted[key]))
-    if (survey.centres is None) != (survey.deviations is None):
+        survey |= {key: _shaped(name, key, array, vehicles, shapes[key]) for key, array in part.items()}
+    if ("centres" in survey) != ("deviations" in survey):
         raise BadInputError("field.file: centres and deviations come together; one of them is missing")
     return survey
 
@@ -78,8 +71,7 @@ def _shaped(name: str, key: str, array: Floats, vehicles: int, shape: tuple[int,
     return full
 
 
-def _read_npz(path: Path) -> dict[str, Floats]:
-    known = [field.name for field in fields(Survey)]
+def _read_npz(path: Path, known: list[str]) -> dict[str, Floats]:
     data = path.read_bytes()
     try:
         archive = np.load(io.BytesIO(data), allow_pickle=False)
@@ -90,13 +82,13 @@ def _read_npz(path: Path) -> dict[str, Floats]:
             if unknown:
                 raise ValueError(f"unknown array {unknown[0]!r}; allowed: {', '.join(known)}")
             arrays = {key: np.asarray(archive[key]) for key in archive.files}
+        for key, array in arrays.items():
+            if array.dtype.kind not in "biuf":
+                raise ValueError(f"{key} holds {array.dtype}; allowed: numbers")
     except ValueError:
         raise
     except Exception as error:  # a damaged archive fails in zipfile, zlib, numpy or for want of memory
         raise ValueError(f"not an NPZ archive ({error})") from None
-    for key, array in arrays.items():
-        if array.dtype.kind not in "biuf":
-            raise ValueError(f"{key} holds {array.dtype}; allowed: numbers")
     return {key: array.astype(np.float64) for key, array in arrays.items()}
 
 
@@ -122,16 +114,11 @@ def _read_csv(path: Path, vehicles: int, classes: int, rounds: int) -> dict[str,
     label = table["class"].astype(int)
     if kind == "psi":
         where = (vehicle, label, table["round"].astype(int))
-        _check_complete(where, (fleet, classes, rounds), "psi")
-        arrays = {"psi": np.empty((fleet, classes, rounds))}
-        arrays["psi"][where] = table["psi"]
+        arrays = {"psi": _spread(table["psi"], where, (fleet, classes, rounds), "psi")}
     elif kind == "clusters":
-        _check_complete((vehicle, label), (fleet, classes), "row")
-        arrays = {"centres": np.empty((fleet, classes, 2))}
-        arrays["centres"][vehicle, label] = np.stack([table["x"], table["y"]], axis=1)
-        for column in sorted(columns & {"deviation", "weight"}):
-            arrays[f"{column}s"] = np.empty((fleet, classes))
-            arrays[f"{column}s"][vehicle, label] = table[column]
+        values = {"centres": np.stack([table["x"], table["y"]], axis=1)}
+        values |= {f"{column}s": table[column] for column in sorted(columns & {"deviation", "weight"})}
+        arrays = {key: _spread(each, (vehicle, label), (fleet, classes), "row") for key, each in values.items()}
     else:
         places = np.stack([table["x"], table["y"]], axis=1)
         fits = [fit_moments(places[vehicle == u], label[vehicle == u], classes) for u in range(fleet)]
@@ -139,14 +126,17 @@ def _read_csv(path: Path, vehicles: int, classes: int, rounds: int) -> dict[str,
     return arrays if "vehicle" in columns else {key: array[0] for key, array in arrays.items()}
 
 
-def _check_complete(where: tuple[Ints, ...], shape: tuple[int, ...], what: str) -> None:
-    """Raise ValueError unless there is exactly one row per vehicle and class, and per round where rounds matter."""
+def _spread(values: Floats, where: tuple[Ints, ...], shape: tuple[int, ...], what: str) -> Floats:
+    """Put the rows' values where they belong; raises ValueError unless every place has exactly one row."""
     counts = np.zeros(shape, int)
     np.add.at(counts, where, 1)
     if counts.max() > 1:
         raise ValueError(f"{counts.max()} rows for {_place(counts > 1)}; allowed: one")
     if not counts.all():
         raise ValueError(f"no {what} for {_place(counts == 0)}")
+    array = np.empty(shape + values.shape[1:])
+    array[where] = values
+    return array
 
 
 def _place(wrong: Bools) -> str:

@@ -5,13 +5,11 @@ upper bound; tangents are added where the last answer touched them. The relaxati
 reduced cost exceeds the distance to a rounded plan cannot change in a better one and are fixed; a small MILP is left.
 """
 
-from functools import partial
-
 import numpy as np
 from scipy.sparse import csc_matrix, csr_matrix, hstack, identity, kron, vstack
 
 from skyfed.flight.discs import anchor, impossible_steps
-from skyfed.flight.milp import INFINITY, Model
+from skyfed.flight.milp import Model
 from skyfed.flight.problem import Problem, labels_of
 from skyfed.types import IDLE, Floats, Ints
 
@@ -55,11 +53,13 @@ class AssociationModel:
         problem = self._problem
         C, T = problem.psi.shape
         everything = np.arange(len(self._top))
-        program = partial(_Program, problem, self._rows, self._limits, self._top, self._seconds)
-        relaxed = program(cells=everything, ones=everything[:0])
+        relaxed = self._model(cells=everything, ones=everything[:0])
         total = problem.psi.sum(axis=1)
         relaxed.add_tangents(np.geomspace(np.maximum(total * 0.01, 1e-9), np.maximum(total, 1e-8), _TANGENTS))
-        bound = relaxed.relax()
+        for _ in range(_CUTTING_ROUNDS):
+            bound = relaxed.solve()
+            if relaxed.touch() < GAP / 10:
+                break
         share = relaxed.share
         best = self._improve(self._round(share.reshape(C, T)))
         value = problem.objective(best)
@@ -67,23 +67,38 @@ class AssociationModel:
             return best, bound, ""
         settled = np.abs(relaxed.reduced_costs) > bound - value + GAP
         free, ones = np.flatnonzero(~settled), np.flatnonzero(settled & (share > 0.5))
-        search = program(cells=free, ones=ones)
+        search = self._model(cells=free, ones=ones)
         near = np.exp(_SPACING * np.arange(-_NEAR, _NEAR + 1))
         search.add_tangents(relaxed.collected * near[:, None])
         note = ""
         for _ in range(_MILP_ROUNDS):
-            bound = min(bound, search.solve(integral=True))
+            bound = min(bound, search.solve(integral=True, gap=GAP / 3))
             share = np.isin(everything, ones).astype(np.float64)
             share[free] = search.share
             association = labels_of(share.reshape(C, T))
             if problem.objective(association) > value:
                 best, value = association, problem.objective(association)
-            if search.model.timed_out:
+            if search.timed_out:
                 note = "time limit: the gap is what was proven by then"
                 break
             if bound - value <= GAP or search.touch() < GAP / 10:
                 break
         return best, max(bound, value), note
+
+    def _model(self, cells: Ints, ones: Ints) -> Model:
+        """Return the model over some cells, without tangents; the others are settled at 1 (`ones`) or 0."""
+        problem = self._problem
+        C, T = problem.psi.shape
+        model = Model(self._top[cells], C, problem.epsilon, self._seconds)
+        columns = csc_matrix(self._rows)
+        left = self._limits - np.asarray(columns[:, ones].sum(axis=1)).ravel()
+        inside = columns[:, cells].tocsr()
+        tight = np.flatnonzero(np.diff(inside.indptr) > 0)
+        model.add_rows(hstack([inside[tight], csc_matrix((len(tight), 2 * C))]), left[tight])
+        worth = csr_matrix((problem.psi.ravel()[cells], (cells // T, np.arange(len(cells)))), shape=(C, len(cells)))
+        had = np.asarray(np.bincount(ones // T, problem.psi.ravel()[ones], C), np.float64)
+        model.add_rows(hstack([worth, -identity(C), csc_matrix((C, C))]), -had, lower=-had)
+        return model
 
     def _round(self, share: Floats) -> Ints:
         """Round a relaxed association: most certain rounds first, the likeliest class that is still allowed."""
@@ -135,58 +150,3 @@ class AssociationModel:
                 if all(first + k == t or association[first + k] == other for k, other in pattern):
                     return False
         return True
-
-
-class _Program:
-    """Maximise sum_c z_c with z_c <= log(y_c + eps) by tangents, over some cells while others are settled at 1 or 0."""
-
-    def __init__(
-        self, problem: Problem, rows: csr_matrix, limits: Floats, top: Floats, seconds: float, cells: Ints, ones: Ints
-    ) -> None:
-        C, T = problem.psi.shape
-        self._C, self._count, self._epsilon = C, len(cells), problem.epsilon  # columns: cells, then y_c, then z_c
-        unbounded = np.full(C, INFINITY)
-        self.model = Model(
-            cost=np.concatenate([np.zeros(len(cells) + C), np.ones(C)]),
-            lower=np.concatenate([np.zeros(len(cells) + C), -unbounded]),
-            upper=np.concatenate([top[cells], unbounded, unbounded]),
-            whole=len(cells),
-            seconds=seconds,
-        )
-        columns = csc_matrix(rows)
-        left = limits - np.asarray(columns[:, ones].sum(axis=1)).ravel()
-        inside = columns[:, cells].tocsr()
-        tight = np.flatnonzero(np.diff(inside.indptr) > 0)
-        self.model.add_rows(hstack([inside[tight], csc_matrix((len(tight), 2 * C))]), left[tight])
-        worth = csr_matrix((problem.psi.ravel()[cells], (cells // T, np.arange(len(cells)))), shape=(C, len(cells)))
-        had = np.asarray(np.bincount(ones // T, problem.psi.ravel()[ones], C), np.float64)
-        self.model.add_rows(hstack([worth, -identity(C), csc_matrix((C, C))]), -had, lower=-had)
-
-    def add_tangents(self, points: Floats) -> None:
-        """Bound z_c by the tangents of the logarithm at points[:, c]."""
-        amounts = self._count + np.tile(np.arange(self._C), len(points))
-        self.model.add_tangents(amounts, amounts + self._C, points.ravel(), self._epsilon)
-
-    def relax(self) -> float:
-        """Solve without whole numbers, adding tangents where they are touched; returns the bound."""
-        bound = np.inf
-        for _ in range(_CUTTING_ROUNDS):
-            bound = self.solve(integral=False)
-            if self.touch() < GAP / 10:
-                break
-        return bound
-
-    def solve(self, integral: bool) -> float:
-        """Solve and keep the answer; returns the bound."""
-        bound = self.model.solve(integral, gap=GAP / 3)
-        self.share, amounts, self._claimed = np.split(self.model.values, [self._count, self._count + self._C])
-        self.collected = np.maximum(0.0, amounts)
-        self.reduced_costs = self.model.reduced_costs[: self._count]
-        return bound
-
-    def touch(self) -> float:
-        """Add tangents where z lies above the logarithm; returns by how much it did in all."""
-        above = self._claimed - np.log(self.collected + self._epsilon)
-        if above.max() > 1e-9:
-            self.add_tangents(self.collected[None])
-        return float(np.maximum(above, 0).sum())

@@ -92,8 +92,7 @@ def corners(problem: Problem, c: int) -> Floats:
     rims = [c, *neighbours(problem, c)]
     points = [
         crossings(problem.centres[a], problem.radii[a], problem.centres[b], problem.radii[b])
-        for i, a in enumerate(rims)
-        for b in rims[i + 1 :]
+        for a, b in itertools.combinations(rims, 2)
     ]
     everywhere = np.concatenate([np.empty((0, 2)), *points])
     return everywhere[allowed(problem, c, everywhere)]

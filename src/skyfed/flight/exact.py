@@ -9,12 +9,12 @@ from skyfed.flight.association import AssociationModel
 from skyfed.flight.constraints.base import names, supports
 from skyfed.flight.discs import anchor, distances
 from skyfed.flight.place import PlacementError, place
-from skyfed.flight.pricing import WalkMixture, dive
+from skyfed.flight.pricing import WalkMixture
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.travel import flyable_network, optimistic_network
 from skyfed.flight.walk_search import Walk, WalkSearch
 from skyfed.rng import stream
-from skyfed.types import Floats, Ints, Plan
+from skyfed.types import IDLE, Floats, Ints, Plan
 
 _PATTERNS = 30  # runs of visits that cannot be placed, forbidden one by one
 _BOUND_STEPS, _BOUND_GAP = 300, 5e-3  # nats: how well the speed-limited bound is worked out
@@ -37,8 +37,8 @@ def solve(problem: Problem, options: Options) -> Plan:
     travels = not _never_binds(problem) or any("legs" in constraint.kinds for constraint in problem.constraints)
     association, positions, bound, note = (_by_travel if travels else _unlimited)(problem, options)
     if problem.constraints:
-        ignored = f"bound proven without {names(problem.constraints)}: it holds, and may be loose"
-        note = f"{note}; {ignored}" if note else ignored
+        note += "; " if note else ""
+        note += f"bound proven without {names(problem.constraints)}: it holds, and may be loose"
     objective = problem.objective(association)
     return Plan(positions, association, objective, max(bound, objective), time.process_time() - begin, "exact", note)
 
@@ -84,8 +84,7 @@ def _by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, float,
     while search.work - work < _WORK and stale < _STALE and best.loss(bound) > _GOOD:
         before = best.value
         rng = None if dives == 0 else stream(options.seed, "dive", round=dives, vehicle=options.vehicle)
-        dive(mixture, rng, _DIVE_STEPS, _DIVE_GAP, enough=lambda proven: proven <= best.value + 1e-9)
-        mixture.restart()
+        mixture.dive(rng, _DIVE_STEPS, _DIVE_GAP, enough=lambda proven: proven <= best.value + 1e-9)
         dives += 1
         stale = 0 if best.value > before else stale + 1
     if best.association is None:
@@ -123,9 +122,7 @@ class _BestFlight:
         value = self._problem.objective(association)
         if value <= self.value + 1e-12 or association.tobytes() in self._failed:
             return
-        hint = np.full((self._problem.rounds, 2), np.nan)
-        for t, point in walk:
-            hint[t] = self._search.network.points[point]
+        hint = np.where((walk == IDLE)[:, None], np.nan, self._search.network.points[walk])
         try:
             self.positions = place(self._problem, association, hint=hint)
         except PlacementError:

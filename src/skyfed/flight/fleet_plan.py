@@ -10,10 +10,7 @@ from numpy.typing import NDArray
 from skyfed.errors import BadInputError
 from skyfed.types import Floats, Ints
 
-_EACH = (  # what a fleet's plan has of each vehicle
-    "positions", "association", "centres", "radii", "true_centres", "true_radii", "psi", "imax", "objective", "bound",
-    "seconds", "note", "history",
-)  # fmt: skip
+_SHARED = ("dmin", "vmax", "epsilon", "region", "windows", "method", "constraints")  # the same for all vehicles
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,8 @@ class FleetPlan:
 
         Constraints are left out: they name files of whoever planned, and a vehicle does not plan.
         """
-        own = {name: np.repeat(getattr(self, name)[vehicle : vehicle + 1], self.vehicles, 0) for name in _EACH}
+        each = [f.name for f in fields(self) if f.name not in _SHARED]
+        own = {name: np.repeat(getattr(self, name)[vehicle : vehicle + 1], self.vehicles, 0) for name in each}
         return replace(self, **own, constraints=np.empty(0, np.str_))
 
     def to_bytes(self) -> bytes:

@@ -112,8 +112,7 @@ def _travel_rounds(problem: Problem, anchors: list[Floats | None]) -> Ints:
         if start is None or stop is None:
             continue
         far = float(np.hypot(*(start - stop)))
-        if a != b:  # with vmax infinite the quotient is 0
-            rounds[a, b] = max(1, int(min(np.ceil(far / problem.vmax - 1e-9), problem.rounds)))
+        rounds[a, b] = max(1, int(min(np.ceil(far / problem.vmax - 1e-9), problem.rounds)))
         too_near = (problem.radii[a] if a == b else far) < problem.dmin
         if too_near or (a, b) in impossible:
             rounds[a, b] = 2

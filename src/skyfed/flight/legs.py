@@ -64,7 +64,7 @@ def _near_the_line(problem: Problem, start: Floats | None, stop: Floats | None, 
             return None
         layers.append(points)
         value = cost
-    path = np.stack([points[k] for points, k in zip(layers, _trace_back(value, came), strict=True)])
+    path = np.stack([points[k] for points, k in zip(layers, trace_back(value, came), strict=True)])
     first = 0 if start is None else 1
     return path[first : first + count]
 
@@ -99,7 +99,7 @@ def _toll(problem: Problem, points: Floats) -> Floats:
     return np.asarray(_LEAVING * np.maximum(0, np.abs(points) - np.asarray(problem.region) / 2).sum(axis=1))
 
 
-def _trace_back(value: Floats, came: list[Ints]) -> list[int]:
+def trace_back(value: Floats, came: list[Ints]) -> list[int]:
     """Return the cheapest index of the last layer and, before it, the one it came from in every earlier layer."""
     path = [int(value.argmin())]
     for back in reversed(came):
@@ -130,25 +130,21 @@ class _Roadmap:
         """Return the shortest way over `count` points from start to stop (either may be open), None without one."""
         value = self._toll if start is None else self._toll + self._step_lengths(start[None], self._points)[0]
         last = np.zeros(len(self._points)) if stop is None else self._step_lengths(self._points, stop[None])[:, 0]
-        if not self._reaches(np.isfinite(value), np.isfinite(last), count):
+        reached = np.isfinite(value).astype(np.float32)  # whether a way exists is far cheaper to tell than the shortest
+        for _ in range(count - 1):
+            reached = (reached @ self._links > 0).astype(np.float32)
+        if not (reached * np.isfinite(last)).any():
             return None
         came: list[Ints] = []
         for _ in range(count - 1):
             total = value[:, None] + self._cost
             came.append(total.argmin(axis=0))
             value = total.min(axis=0)
-        return self._points[_trace_back(value + last, came)]
+        return self._points[trace_back(value + last, came)]
 
     def _step_lengths(self, before: Floats, after: Floats) -> Floats:
         """Length of the step between each two points, infinite where it cannot be flown; (m, n)."""
         return np.where(flyable_steps(self._problem, before, after), distances(before, after), np.inf)
-
-    def _reaches(self, first: Bools, last: Bools, count: int) -> bool:
-        """Tell whether a way exists at all: far cheaper than to find the shortest."""
-        reached = first.astype(np.float32)
-        for _ in range(count - 1):
-            reached = (reached @ self._links > 0).astype(np.float32)
-        return bool((reached * last).any())
 
 
 _roadmap = lru_cache(maxsize=4)(_Roadmap)

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from skyfed.flight.discs import SLACK, allowed, anchor, circle, corners, distances, samples, unit_vectors
-from skyfed.flight.legs import fly_leg, flyable_steps
+from skyfed.flight.legs import fly_leg, flyable_steps, trace_back
 from skyfed.flight.problem import Problem
 from skyfed.types import IDLE, Bools, Floats, Ints
 
@@ -123,10 +123,7 @@ class _Visits:
             value = total.max(axis=0) + own
             if not np.isfinite(value).any():
                 raise PlacementError(self._culprits(v))
-        self._chosen = [int(value.argmax())] if len(self.rounds) else []
-        for back in reversed(came):
-            self._chosen.append(int(back[self._chosen[-1]]))
-        self._chosen.reverse()
+        self._chosen = trace_back(-value, came) if len(self.rounds) else []
         positions = np.full((self._problem.rounds, 2), np.nan)
         for t, c, k in zip(self.rounds, self._labels, self._chosen, strict=True):
             positions[t] = self._points[c][k]

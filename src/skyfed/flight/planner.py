@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import import_module
+from pkgutil import resolve_name
 
 import numpy as np
 
@@ -64,27 +64,20 @@ def plan(problem: Problem, method: str = "exact", options: Options | None = None
 def refuse_unsupported(method: str, constraints: Sequence[Constraint]) -> None:
     """Raise BadInputError if a method does not support a constraint; says what does."""
     for constraint in constraints:
-        kinds = _unsupported(method, constraint)
+        kinds = sorted(constraint.kinds - _supported(method))
         if not kinds:
             continue
         own = f"a planner of your own with @supports({', '.join(map(repr, kinds))})"
-        instead = " or ".join(name for name in METHODS if _able(name, constraints)) or own
+        able = [name for name in METHODS if all(each.kinds <= _supported(name) for each in constraints)]
         raise BadInputError(
             f"flight.method = {method!r} does not support constraint {constraint.name} "
-            f"(it restricts {' and '.join(kinds)}); use {instead}"
+            f"(it restricts {' and '.join(kinds)}); use {' or '.join(able) or own}"
         )
 
 
-def _unsupported(method: str, constraint: Constraint) -> list[Kind]:
-    """Return what a constraint restricts beyond what a method supports."""
-    return sorted(constraint.kinds - getattr(load_solver(method), "supports", frozenset()))
-
-
-def _able(method: str, constraints: Sequence[Constraint]) -> bool:
-    try:
-        return not any(_unsupported(method, constraint) for constraint in constraints)
-    except ImportError:  # a solver that is not installed
-        return False
+def _supported(method: str) -> frozenset[Kind]:
+    """Return the kinds of constraints that a method supports."""
+    return getattr(load_solver(method), "supports", frozenset())
 
 
 def fell_back(note: str) -> bool:
@@ -95,8 +88,7 @@ def fell_back(note: str) -> bool:
 def load_solver(method: str) -> Solver:
     """Return the solver of a method, known or by import path; raises BadInputError for one that is not there."""
     if method in METHODS:
-        module, _, name = METHODS[method].partition(":")
-        known: Solver = getattr(import_module(module), name)
+        known: Solver = resolve_name(METHODS[method])
         return known
     if ":" not in method:
         raise BadInputError(f"flight.method = {method!r}; allowed: {', '.join(METHODS)}, {OWN}")

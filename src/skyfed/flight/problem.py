@@ -9,8 +9,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from skyfed.errors import BadInputError
-from skyfed.flight.constraints.base import Constraint
-from skyfed.flight.constraints.load import ConstraintSpec
+from skyfed.flight.constraints.base import Constraint, ConstraintSpec
 from skyfed.imports import OWN, check_path
 from skyfed.settings import StrictSettings
 from skyfed.types import IDLE, Bools, Floats, Ints
@@ -122,6 +121,7 @@ class Problem:
         if self.psi.ndim != 2:
             raise BadInputError(f"flight problem: psi has shape {self.psi.shape}; allowed: (classes, rounds)")
         C, T = self.psi.shape
+        known = all(isinstance(constraint, Constraint) for constraint in self.constraints)
         whole = np.issubdtype(self.imax.dtype, np.integer) and bool((self.imax >= 0).all())
         checks = [
             (self.windows in ("paper", "rolling"), f"windows = {self.windows!r}; allowed: 'paper', 'rolling'"),
@@ -136,10 +136,7 @@ class Problem:
             (0 <= self.dmin <= _FARTHEST and self.vmax > 0, f"dmin must be 0 to {_FARTHEST:g} m, vmax above 0"),
             (self.vmax >= self.dmin, f"vmax = {self.vmax} is below dmin = {self.dmin}: the vehicle could not move"),
             (0 < self.epsilon < np.inf, "epsilon must be above 0 and finite"),
-            (
-                all(isinstance(constraint, Constraint) for constraint in self.constraints),
-                "constraints must be objects of subclasses of skyfed.flight.Constraint",
-            ),
+            (known, "constraints must be objects of subclasses of skyfed.flight.Constraint"),
         ]
         for holds, message in checks:
             if not holds:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skyfed.flight.constraints.load import ConstraintSpec, load_constraints
+from skyfed.flight.constraints.base import ConstraintSpec, load_constraints
 from skyfed.flight.planner import plan
 from skyfed.flight.problem import Options, Problem, ScaSettings
 from skyfed.types import Plan
@@ -64,13 +64,7 @@ def _archive(**arrays: Any) -> bytes:
 def unpack_plan(data: bytes) -> Plan:
     """Read what `pack_plan` wrote."""
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        return Plan(
-            positions=archive["positions"],
-            association=archive["association"],
-            objective=float(archive["objective"]),
-            bound=float(archive["bound"]),
-            seconds=float(archive["seconds"]),
-            method=str(archive["method"]),
-            note=str(archive["note"]),
-            history=tuple(float(x) for x in archive["history"]),
-        )
+        values: dict[str, Any] = {name: archive[name] for name in ("positions", "association")}
+        values |= {name: float(archive[name]) for name in ("objective", "bound", "seconds")}
+        values |= {name: str(archive[name]) for name in ("method", "note")}
+        return Plan(**values, history=tuple(map(float, archive["history"])))

@@ -53,9 +53,7 @@ class Subproblem:
 
     def __init__(self, problem: Problem, sides: int, solver: str, seconds: float) -> None:
         C, T = problem.psi.shape
-        self._problem = problem
-        self._solver = solver
-        self._seconds = seconds
+        self._problem, self._solver, self._seconds = problem, solver, seconds
         self._box = flight_box(problem)
         self.position = cp.Variable((2, T), bounds=[np.tile(edge[:, None], T) for edge in self._box])
         self.visits = cp.Variable((C, T), boolean=True)

@@ -32,14 +32,8 @@ def solve(problem: Problem, options: Options) -> Plan:
     began = time.process_time()
     model = pyscipopt.Model("flight")
     model.hideOutput()
-    settings = {
-        "limits/time": options.seconds,
-        "limits/absgap": GAP,
-        "numerics/feastol": TOLERANCE,
-        "lp/threads": 1,
-        "randomization/randomseedshift": options.seed % 2**31,
-    }
-    model.setParams(settings)
+    limits = {"limits/time": options.seconds, "limits/absgap": GAP, "numerics/feastol": TOLERANCE}
+    model.setParams({**limits, "lp/threads": 1, "randomization/randomseedshift": options.seed % 2**31})
     unit = max(problem.region) / SPAN
     positions, visits = _state(_rescale(problem, unit), CLEARANCE / unit, model, pyscipopt.quicksum, pyscipopt.log)
     model.optimize()
@@ -63,15 +57,9 @@ def solve(problem: Problem, options: Options) -> Plan:
 
 def _rescale(problem: Problem, unit: float) -> Problem:
     """Return the same problem with lengths in `unit` metres."""
+    lengths: dict[str, Any] = {name: getattr(problem, name) / unit for name in ("centres", "radii", "dmin", "vmax")}
     width, height = problem.region
-    return replace(
-        problem,
-        centres=problem.centres / unit,
-        radii=problem.radii / unit,
-        dmin=problem.dmin / unit,
-        vmax=problem.vmax / unit,
-        region=(width / unit, height / unit),
-    )
+    return replace(problem, **lengths, region=(width / unit, height / unit))
 
 
 def _state(

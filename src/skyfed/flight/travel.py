@@ -5,7 +5,7 @@ same disc beats on every link is dropped: any flight through it can go through t
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,20 +38,20 @@ def flyable_network(problem: Problem) -> Network:
     """Points inside the allowed areas, linked by the rounds a flight takes that can be flown without meeting a disc."""
 
     def build(rings: int) -> Network:
-        points, label = _labelled([_allowed_samples(problem, c, rings) for c in range(problem.classes)])
-        rounds = _least_rounds(problem, points, label, np.zeros(problem.classes))
+        sets = [_allowed_samples(problem, c, rings) for c in range(problem.classes)]
+        network = _linked(problem, sets, np.zeros(problem.classes))
         if problem.constraints:
-            i, j = np.nonzero(rounds == 1)
-            rounds[i, j] = np.where(legs_allowed(problem.constraints, points[i], points[j]), 1, 2)
-        return _reduced(problem, points, label, rounds)
+            i, j = np.nonzero(network.rounds == 1)
+            legs = legs_allowed(problem.constraints, network.points[i], network.points[j])
+            network.rounds[i, j] = np.where(legs, 1, 2)
+        return _reduced(problem, network)
 
     network = _that_fits(problem, build, _CONSTRAINED_RINGS if problem.constraints else _rings(problem))
-    rounds = network.rounds.copy()
+    points, rounds = network.points, network.rounds
     for i, j in np.argwhere(rounds > 1):
-        here, there = network.points[i], network.points[j]
-        while rounds[i, j] < problem.rounds and not can_fly(problem, here, there, rounds[i, j] - 1):
+        while rounds[i, j] < problem.rounds and not can_fly(problem, points[i], points[j], rounds[i, j] - 1):
             rounds[i, j] += 1
-    return replace(network, rounds=rounds)
+    return network
 
 
 def optimistic_network(problem: Problem) -> Network:
@@ -65,9 +65,8 @@ def optimistic_network(problem: Problem) -> Network:
     _refuse_crawl(problem)
 
     def build(rings: int) -> Network:
-        points, label = _labelled([samples(problem, c, rings) for c in range(problem.classes)])
-        reach = problem.radii * _covering_radius(rings)
-        return _reduced(problem, points, label, _least_rounds(problem, points, label, reach))
+        sets = [samples(problem, c, rings) for c in range(problem.classes)]
+        return _reduced(problem, _linked(problem, sets, problem.radii * _covering_radius(rings)))
 
     return _that_fits(problem, build, _rings(problem))
 
@@ -100,11 +99,6 @@ def _allowed_samples(problem: Problem, c: int, rings: int) -> Floats:
     return points[allowed(problem, c, points)]
 
 
-def _labelled(sets: list[Floats]) -> tuple[Floats, Ints]:
-    """Join the points of every class; (N, 2) and their classes (N,)."""
-    return np.concatenate(sets), np.repeat(np.arange(len(sets)), [len(points) for points in sets])
-
-
 def _rings(problem: Problem) -> int:
     fitting = [k for k in range(1, _MOST_RINGS + 1) if problem.classes * _ring_points(k) <= _SAMPLES]
     return max(fitting, default=1)
@@ -135,13 +129,14 @@ def _covering_radius(rings: int) -> float:
     return 0.75 / rings
 
 
-def _least_rounds(problem: Problem, points: Floats, label: Ints, reach: Floats) -> Ints:
-    """Fewest rounds from point to point at vmax, given how far from its sample a vehicle may be; (N, N)."""
+def _linked(problem: Problem, sets: list[Floats], reach: Floats) -> Network:
+    """Join the points of every class by the fewest rounds at vmax; `reach` (C,): how far from one a vehicle may be."""
+    points, label = np.concatenate(sets), np.repeat(np.arange(len(sets)), [len(own) for own in sets])
     far = distances(points, points) - (reach[label][:, None] + reach[label][None] - 1e-9)
     rounds = _rounds_at(problem.vmax, far)
     apart = distances(problem.centres, problem.centres) - (problem.radii[:, None] + problem.radii[None])
     least = np.maximum(1, _rounds_at(problem.vmax, apart))
-    return np.maximum(rounds, least[label][:, label])
+    return Network(points, label, np.maximum(rounds, least[label][:, label]))
 
 
 def _rounds_at(vmax: float, far: Floats) -> Ints:
@@ -149,14 +144,14 @@ def _rounds_at(vmax: float, far: Floats) -> Ints:
         return np.minimum(np.ceil(far / vmax - 1e-9), _FOREVER).astype(np.int64)
 
 
-def _reduced(problem: Problem, points: Floats, label: Ints, rounds: Ints) -> Network:
+def _reduced(problem: Problem, network: Network) -> Network:
     """Drop the points that others beat; links that take longer than the mission count as long as it."""
-    keep = np.arange(len(label))
+    points, label, rounds = network.points, network.label, network.rounds
     while True:
-        kept = _undominated(rounds[np.ix_(keep, keep)], label[keep])
-        if len(kept) == len(keep):
-            return Network(points[keep], label[keep], np.minimum(rounds[np.ix_(keep, keep)], problem.rounds))
-        keep = keep[kept]
+        kept = _undominated(rounds, label)
+        if len(kept) == len(label):
+            return Network(points, label, np.minimum(rounds, problem.rounds))
+        points, label, rounds = points[kept], label[kept], rounds[np.ix_(kept, kept)]
 
 
 def _undominated(rounds: Ints, label: Ints) -> Ints:

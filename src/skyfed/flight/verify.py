@@ -19,30 +19,21 @@ def verify(problem: Problem, plan: Plan) -> list[Violation]:
     An empty list means that the plan holds. Arrays of the wrong shape and labels that are no class are returned alone,
     since nothing else can be asked of such a plan.
     """
-    violations = _shape(problem, plan) or [*_not_finite(plan), *one_class(problem, plan)]
+    T = problem.psi.shape[1]
+    violations = [
+        Violation("shape", 0, -1, 0.0, f"{name} have shape {getattr(plan, name).shape}, not {shape}")
+        for name, shape in (("positions", (T, 2)), ("association", (T,)))
+        if getattr(plan, name).shape != shape
+    ]
+    if not violations:
+        lost = np.flatnonzero(~np.isfinite(plan.positions).all(axis=1))
+        violations = [Violation("shape", int(t), -1, 0.0, "position is not finite") for t in lost]
+        violations += one_class(problem, plan)
     if violations:
         return violations
     for check in (*PAPER, *(constraint.verify for constraint in problem.constraints), _claims):
         violations += check(problem, plan)
     return violations
-
-
-def _shape(problem: Problem, plan: Plan) -> list[Violation]:
-    T = problem.psi.shape[1]
-    wanted = {"positions": (T, 2), "association": (T,)}
-    return [
-        Violation("shape", 0, -1, 0.0, f"{name} have shape {getattr(plan, name).shape}, not {shape}")
-        for name, shape in wanted.items()
-        if getattr(plan, name).shape != shape
-    ]
-
-
-def _not_finite(plan: Plan) -> list[Violation]:
-    return [
-        Violation("shape", t, -1, 0.0, "position is not finite")
-        for t, position in enumerate(plan.positions)
-        if not np.isfinite(position).all()
-    ]
 
 
 def _claims(problem: Problem, plan: Plan) -> Iterator[Violation]:

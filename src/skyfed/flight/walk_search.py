@@ -11,9 +11,9 @@ import numpy as np
 from skyfed.flight.discs import distances
 from skyfed.flight.problem import Problem
 from skyfed.flight.travel import STATES, Network
-from skyfed.types import Bools, Floats, Ints
+from skyfed.types import IDLE, Bools, Floats, Ints
 
-Walk = list[tuple[int, int]]  # (round, point of the network), in time order
+Walk = Ints  # (T,) the point of the network in each round, IDLE where none
 
 _MOST_COUNT = 3  # visits counted up to this
 _NEVER = -1e18
@@ -74,12 +74,12 @@ class WalkSearch:
         M = self._states
         t = int(value.max(axis=1).argmax())
         state = int(value[t].argmax())
-        walk: Walk = []
+        walk: Walk = np.full(self._T, IDLE)
         while True:
             point, memory = divmod(state, M)
-            walk.append((t, point))
+            walk[t] = point
             if before[t, state] <= 0.0:
-                return walk[::-1]
+                return walk
             t, state = self._previous(value, t, point, memory, before[t, state])
 
     def _previous(self, value: Floats, t: int, point: int, memory: int, wanted: float) -> tuple[int, int]:

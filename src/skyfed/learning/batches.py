@@ -11,9 +11,9 @@ from torch import Tensor
 
 from skyfed.tasks import Samples, Task
 from skyfed.tasks.cache import Bytes
-from skyfed.types import Floats, Ints
+from skyfed.types import Ints
 
-_COUNTED = 1000  # samples whose levels are counted at a time
+_COUNTED = 1000  # samples whose levels are counted at a time, since counting widens them
 
 Batch = tuple[Tensor, Tensor]  # inputs and targets
 
@@ -75,18 +75,13 @@ def channel_moments(inputs: Bytes) -> tuple[Tensor, Tensor]:
     """Mean and one over the standard deviation of each channel, for bytes (N, C, ...); (1, C, 1, ...) each."""
     level, mean, spread = np.arange(256), [], []
     for channel in range(inputs.shape[1]):
-        count = _counts(inputs[:, channel])
+        parts = (inputs[k : k + _COUNTED, channel].reshape(-1) for k in range(0, len(inputs), _COUNTED))
+        count = np.asarray(sum(np.bincount(part, minlength=256) for part in parts), np.float64)
         mean.append(count @ level / count.sum())
         spread.append(max(1e-6, float(count @ level**2 / count.sum() - mean[-1] * mean[-1])) ** 0.5)
     shape = (1, inputs.shape[1], *(1,) * (inputs.ndim - 2))
     means, spreads = (torch.tensor(each, dtype=torch.float64).view(shape) for each in (mean, spread))
     return means, 1 / spreads
-
-
-def _counts(levels: Bytes) -> Floats:
-    """Return how often each of the 256 levels occurs; a few samples at a time, since counting widens them."""
-    parts = [levels[k : k + _COUNTED] for k in range(0, len(levels), _COUNTED)]
-    return np.asarray(sum(np.bincount(part.reshape(-1), minlength=256) for part in parts), np.float64)
 
 
 def tensor_of(array: NDArray[Any]) -> Tensor:

@@ -7,7 +7,6 @@ the same share of its channels, those with the largest weights.
 
 import copy
 from collections.abc import Sequence
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -19,8 +18,9 @@ from torch import Tensor, nn
 from skyfed.errors import BadInputError
 from skyfed.learning.flat import FlatModel, Layout
 from skyfed.learning.models import BasicBlock, ResNet
+from skyfed.learning.prune import Ticket
 from skyfed.learning.shapes import Conv, Shape, multiplications
-from skyfed.types import Bools, Floats, Ints, Singles
+from skyfed.types import Bools, Floats, Ints
 from skyfed.wire import Channels
 
 Groups = list[list[tuple[str, int]]]  # for each group its members: name of a parameter or buffer, axis of the channels
@@ -145,6 +145,16 @@ class ChannelPruner:
         self._counters = [(b, b.clone()) for b in self._small.buffers() if not b.is_floating_point()]
         self.channels = self._channels(model.layout)
 
+    def ticket(self, model: FlatModel, delta: float) -> Ticket:
+        """Return the ticket of the channels with the largest weights that a model has now."""
+        kept = self.choose(model.weights, delta)
+        mask, total = self.mask(kept)
+        return Ticket(mask, float("nan"), total, np.concatenate(kept))
+
+    def by_group(self, channels: NDArray[Any]) -> list[NDArray[Any]]:
+        """Return what is given for each channel group by group."""
+        return np.split(channels, np.cumsum(self._sizes)[:-1])
+
     def choose(self, weights: Tensor, delta: float) -> Kept:
         """Return the channels that stay under the budget 1 - delta, by the weights after the dense steps."""
         counts = self._counts(1 - delta)
@@ -170,7 +180,7 @@ class ChannelPruner:
         layout, parts, total = self._model.layout, [], 0
         for name, shape, order in zip(layout.names, layout.shapes, layout.orders, strict=True):
             stays = np.ones((1,) * len(shape), bool)
-            for axis, flags in self._flags(name, kept).items():
+            for axis, flags in self._along_axes(name, kept).items():
                 stays = stays & _along(flags, axis, shape)
             total += int(np.count_nonzero(stays)) * (prod(shape) // stays.size)
             stored = np.broadcast_to(stays, shape).transpose(order)
@@ -179,21 +189,6 @@ class ChannelPruner:
             parts.append(stored.reshape(-1))
         return np.concatenate(parts), total
 
-    def entries(self, kept: Kept, live: Singles) -> Singles:
-        """Return those of (n,) live entries that stay: `live[mask]`, but taken rows and columns at a time."""
-        layout, parts = self._model.layout, []
-        for name, shape, order, (start, stop) in zip(
-            layout.names, layout.shapes, layout.orders, pairwise(layout.live_starts.tolist()), strict=True
-        ):
-            stored = [shape[axis] for axis in order]
-            if name in self._live:  # such kernels are stored tap by tap
-                stored, order = [len(self._live[name]), *shape[:2]], (2, 0, 1)
-            part = live[start:stop].reshape(stored)
-            for axis, flags in self._flags(name, kept).items():
-                part = part.compress(flags, order.index(axis))
-            parts.append(part.reshape(-1))
-        return np.concatenate(parts)
-
     def cut(self, kept: Kept, entries: Tensor) -> FlatModel:
         """Return the small model with the weights of the live entries that stay, and the large one's buffers."""
         for counter, first in self._counters:
@@ -201,7 +196,7 @@ class ChannelPruner:
         for name, tensor in _tensors(self._small).items():
             if not tensor.dim():
                 continue
-            large, flags = self._tensors[name].detach(), self._flags(name, kept)
+            large, flags = self._tensors[name].detach(), self._along_axes(name, kept)
             if tensor.requires_grad:
                 shape = [int(flags[axis].sum()) if axis in flags else size for axis, size in enumerate(large.shape)]
                 tensor.data, tensor.grad = self._model.weights.new_zeros(1).expand(shape), None
@@ -220,33 +215,29 @@ class ChannelPruner:
         """Write the small model's buffers into the large one's; those of channels that were dropped stay."""
         for name, tensor in small.module.named_buffers():
             if tensor.dim():
-                large, flags = self._tensors[name], self._flags(name, kept)
+                large, flags = self._tensors[name], self._along_axes(name, kept)
                 axes = [flags.get(axis, np.ones(size, bool)) for axis, size in enumerate(large.shape)]
                 large[tuple(torch.from_numpy(places) for places in np.ix_(*axes))] = tensor
 
-    def _flags(self, name: str, kept: Kept) -> dict[int, Bools]:
-        """Return which channels stay, for every axis of a tensor that has channels."""
+    def _along_axes(self, name: str, groups: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
+        """Return what is given for the channels of each group, for every axis of a tensor that has channels."""
         shape = self._tensors[name].shape
         return {
-            axis: np.repeat(kept[number], shape[axis] // self._sizes[number])
+            axis: np.repeat(groups[number], shape[axis] // self._sizes[number])
             for axis, number in sorted(self._axes.get(name, {}).items())
         }
 
     def _channels(self, layout: Layout) -> Channels:
         """Return for every live entry the channels it belongs to."""
-        offsets = np.cumsum([0, *self._sizes])
-        both = []
+        numbers, both = np.arange(sum(self._sizes), dtype=np.int32), []
         for axis in (0, 1):
             parts = []
             for name, shape, order in zip(layout.names, layout.shapes, layout.orders, strict=True):
-                number = self._axes.get(name, {}).get(axis)
-                owner = np.full(shape, -1, np.int32)
-                if number is not None:
-                    each = np.repeat(np.arange(*offsets[number : number + 2]), shape[axis] // self._sizes[number])
-                    owner[:] = _along(each, axis, shape)
-                parts.append(owner.transpose(order).reshape(-1))
+                owners = self._along_axes(name, self.by_group(numbers))
+                owner = _along(owners[axis], axis, shape) if axis in owners else np.int32(-1)
+                parts.append(np.broadcast_to(owner, shape).transpose(order).reshape(-1))
             both.append(layout.of_live(np.concatenate(parts)))
-        return Channels(int(offsets[-1]), *both)
+        return Channels(len(numbers), *both)
 
     def _counts(self, budget: float) -> list[int]:
         """Return how many channels each group keeps: a share of all within the budget, then what still fits."""

@@ -2,7 +2,6 @@
 
 import ctypes
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from skyfed.learning.settings import ModelSettings, PruneSettings
 from skyfed.learning.shapes import all_multiplications
 from skyfed.tasks import Task
 from skyfed.types import Model, Singles
-from skyfed.wire import Reference
+from skyfed.wire import Channels, Reference
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
 _KEPT_BYTES, _LARGE_BYTES = 1 << 28, 1 << 25
@@ -75,17 +74,13 @@ class Engine:
             self._scopes[kernels] = scope_of(self.layout, kernels, self._whole)
         return self._scopes[kernels]
 
-    def layout_for(self, prune: PruneSettings) -> Layout:
-        """Return the layout as messages of a row with these settings use it."""
-        pruner = self.pruner(prune)
-        return self.layout if pruner is None else replace(self.layout, channels=pruner.channels)
-
     def reference(self, model: Model, prune: PruneSettings) -> Reference:
         """Return what both sides know of a round's model; the last one is kept, with its digest."""
         key = (prune.granularity, prune.budget, prune.scope)
         last = self._commons.get(key)
         if last is None or last[0].weights is not model.weights or last[0].buffers is not model.buffers:
-            self._commons[key] = (model, reference_of(self.layout_for(prune), model, prune.scope == "kernels"))
+            channels = pruner.channels if (pruner := self.pruner(prune)) else None
+            self._commons[key] = (model, reference_of(self.layout, model, prune.scope == "kernels", channels))
         return self._commons[key][1]
 
     def slim(self, model: Model, prune: PruneSettings, delta: float) -> Model:
@@ -124,11 +119,11 @@ class Engine:
         return whole
 
 
-def reference_of(layout: Layout, model: Model, only_kernels: bool) -> Reference:
+def reference_of(layout: Layout, model: Model, only_kernels: bool, channels: Channels | None = None) -> Reference:
     """Return what vehicle and station both know in a round: the model, its layout, what may be pruned."""
     scope = layout.live_kernels if only_kernels else None
     weights, buffers = (part.astype(np.float32, copy=False) for part in (model.weights, model.buffers))
-    return Reference(weights, buffers, layout.live_starts, scope, layout.channels, layout.variances)
+    return Reference(weights, buffers, layout.live_starts, scope, channels, layout.variances)
 
 
 def _keep_memory() -> None:

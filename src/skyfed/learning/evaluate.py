@@ -1,14 +1,12 @@
 """Score and loss of test samples, one by one, so that any subset's figures follow."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from skyfed.errors import BadInputError
+from skyfed.errors import BadInputError, own_code
 from skyfed.learning.batches import Batches, tensor_of
 from skyfed.learning.infer import Forward
 from skyfed.tasks import Task
@@ -73,22 +71,13 @@ def try_task(task: Task) -> None:
     goal = targets.float() if targets.dtype.is_floating_point else targets.long()
     outputs = torch.linspace(-1, 1, len(goal) * task.outputs).view(len(goal), task.outputs)
     several = " (several labels must be float32)" if goal.dim() > 1 else ""
-    with _refusing("loss", several):
-        _check_count(task.loss(outputs, goal, reduction="none"), len(goal))
-    for what, function in (("score", task.score), *task.metrics.items()):
-        with _refusing(what):
-            _check_count(function(outputs, goal), len(goal))
 
+    def losses(outputs: Tensor, goal: Tensor) -> Tensor:
+        return task.loss(outputs, goal, reduction="none")
 
-@contextmanager
-def _refusing(what: str, hint: str = "") -> Iterator[None]:
-    try:
-        yield
-    except (Exception, SystemExit) as error:  # whatever code of the user's own does
-        reason = " ".join(str(error).split())
-        raise BadInputError(f"data.name: {what} of the task: {type(error).__name__}: {reason}{hint}") from error
-
-
-def _check_count(values: Tensor, count: int) -> None:
-    if len(values) != count:
-        raise ValueError(f"gave shape {tuple(values.shape)} for {count} samples")
+    metrics = [(name, metric, "") for name, metric in task.metrics.items()]
+    for what, function, hint in [("loss", losses, several), ("score", task.score, ""), *metrics]:
+        with own_code(f"data.name: {what} of the task", BadInputError, hint):
+            values = function(outputs, goal)
+            if len(values) != len(goal):
+                raise ValueError(f"gave shape {tuple(values.shape)} for {len(goal)} samples")

@@ -1,7 +1,7 @@
 """A model's weights, gradients and buffers as flat vectors that its tensors are views of."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -16,7 +16,6 @@ from skyfed.errors import BadInputError
 from skyfed.learning.padding_free_conv import TapConv2d, use_taps
 from skyfed.learning.shapes import Conv, Shape, conv_inputs, live_taps
 from skyfed.types import Bools, Ints, Singles
-from skyfed.wire import Channels
 
 _Array = TypeVar("_Array", bound=NDArray[np.generic])
 Order = tuple[int, ...]
@@ -32,7 +31,6 @@ class Layout:
     matrices       which tensors are weights of convolutions and linear layers
     buffers        number of float buffer entries (running means and variances)
     live           runs of entries that can have a gradient; None where all p can
-    channels       channels that the live entries belong to, where whole channels are pruned
     variances      (b,) of each buffer the place of its running variance, its own for a variance; -1: none
     """
 
@@ -43,7 +41,6 @@ class Layout:
     matrices: tuple[bool, ...]
     buffers: int
     live: tuple[slice, ...] | None = None
-    channels: Channels | None = None
     variances: Ints | None = None
 
     @property
@@ -97,12 +94,6 @@ class Layout:
         return np.concatenate(parts)
 
 
-def runs_of(flags: Bools) -> tuple[slice, ...]:
-    """Return the runs of entries that are true."""
-    edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
-    return tuple(slice(int(start), int(stop)) for start, stop in edges)
-
-
 class FlatModel:
     """A module whose parameters and float buffers are views of one vector each.
 
@@ -125,42 +116,38 @@ class FlatModel:
         device: torch.device | None = None,
         inputs: Shape | None = None,
         wide: bool = False,
-        seen: dict[str, list[Shape]] | None = None,
         probe: bool = False,
         like: "FlatModel | None" = None,
     ) -> None:
-        """Take over a module. `seen` holds the input shapes of its convolutions, if they are known already.
+        """Take over a module.
 
-        With `probe`, a module that is not built in is tried before these shapes are used. A module cut out of another
-        is `like` that one: same type, same layout, and its weights are zero until they are filled in.
+        With `probe`, a module that is not built in is tried before the shapes of its maps are used. A module cut out of
+        another is `like` that one: same type, same layout, and its weights are zero until they are filled in.
         """
         if like is not None:
-            dtype, device, wide, seen = like.weights.dtype, like.device, like.wide, like.seen
+            dtype, device, wide = like.weights.dtype, like.device, like.wide
         self.device = device or torch.device("cpu")
         self.module = module if like is not None else module.to(self.device, dtype)
         trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
         if not trained:
             raise BadInputError("model.name: the module has no weights to train")
         parameters = list(trained.values())
-        if seen is None:
-            seen = {} if inputs is None else conv_inputs(module, inputs)
         if like is None:
+            seen = {} if inputs is None else conv_inputs(module, inputs)
             dead = _dead_taps(module, seen)
+            if probe and seen and not _harmless(module, dead, inputs or ()):
+                seen, dead = {}, {}
         else:
-            dead = {id(module.get_parameter(name)): taps for name, taps in like.dead_taps.items()}
-        if probe and seen and not _harmless(module, seen, dead, inputs or ()):
-            seen, dead = {}, {}
+            seen, dead = like.seen, like.dead_taps
         if self.device.type == "cpu":
             use_taps(module, seen)
-        self.seen, self.wide = seen, wide and self.device.type == "cpu"
-        self.dead_taps = {name: dead[id(p)] for name, p in module.named_parameters() if id(p) in dead}
+        self.seen, self.dead_taps, self.wide = seen, dead, wide and self.device.type == "cpu"
         self._taps = [layer for layer in module.modules() if isinstance(layer, TapConv2d)]
         tapped = {id(layer.weight) for layer in self._taps}
+        matrices = {id(layer.weight) for layer in module.modules() if isinstance(layer, Conv | nn.Linear)}
         buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
         starts = np.cumsum([0, *(parameter.numel() for parameter in parameters)])
-        matrices = {id(layer.weight) for layer in module.modules() if isinstance(layer, Conv | nn.Linear)}
-        by_tap = tapped | set(dead)
-        orders = [_order(parameter, by_tap, self.wide) for parameter in parameters]
+        orders = [_order(p, name in dead or id(p) in tapped, self.wide) for name, p in trained.items()]
         self.layout = Layout(
             tuple(trained),
             tuple(tuple(parameter.shape) for parameter in parameters),
@@ -168,12 +155,12 @@ class FlatModel:
             tuple(orders) if like is None else like.layout.orders,
             tuple(id(parameter) in matrices for parameter in parameters),
             sum(buffer.numel() for buffer in buffers),
-            _merged(_live_parts(parameters, starts, dead)) if dead else None,
+            merged_runs(_live_parts(trained, starts, dead)) if dead else None,
             variances=_variances(module),
         )
         pieces = zip(parameters, pairwise(starts.tolist()), strict=True)
         # the runs of the gradient that backward passes add to: all but the kernels of `TapConv2d`
-        self._added = _merged(piece for parameter, piece in pieces if id(parameter) not in tapped)
+        self._added = merged_runs(piece for parameter, piece in pieces if id(parameter) not in tapped)
         self.weights, self.gradient = (_zeros(self.layout.size, dtype, self.device) for _ in range(2))
         slopes = self.views(self.gradient)
         for parameter, part, slope in zip(parameters, self.views(self.weights), slopes, strict=True):
@@ -185,26 +172,20 @@ class FlatModel:
         self.buffers = torch.cat([empty, *(buffer.reshape(-1) for buffer in buffers)])
         for buffer, part in zip(buffers, torch.split(self.buffers, [b.numel() for b in buffers]), strict=True):
             buffer.set_(part.view(buffer.shape))  # type: ignore[call-overload]
-        self.start: Singles = np.empty(0, np.float32)  # live entries as they were loaded
         # counters and other integers are not sent: every round starts from their initial values
         self._counters = [(buffer, buffer.clone()) for buffer in module.buffers() if not buffer.is_floating_point()]
 
     def load(self, live: Singles, buffers: Singles) -> None:
-        """Copy (n,) live entries and buffers in."""
-        self.start = live
+        """Copy (n,) live entries and buffers in; counters start again."""
         self.fill(torch.from_numpy(live))
-        self.reset(torch.from_numpy(buffers))
+        self.buffers.copy_(torch.from_numpy(buffers))
+        for counter, first in self._counters:
+            counter.copy_(first)
 
     def fill(self, live: Tensor) -> None:
         """Copy (n,) live entries in; all else stays."""
         for run, part in self.layout.parts():
             self.weights[run].copy_(live[part])
-
-    def reset(self, buffers: Tensor) -> None:
-        """Copy buffers in; counters start again."""
-        self.buffers.copy_(buffers)
-        for counter, first in self._counters:
-            counter.copy_(first)
 
     def mask(self, kept: Tensor) -> None:
         """Set live entries to zero where this (n,) mask is zero."""
@@ -279,22 +260,22 @@ def usable_device(name: str) -> torch.device:
     return device
 
 
-def _harmless(module: nn.Module, seen: dict[str, list[Shape]], dead: dict[int, Bools], inputs: Shape) -> bool:
+def _harmless(module: nn.Module, dead: dict[str, Bools], inputs: Shape) -> bool:
     """Try a module in training: no gradient at dead taps, and the same gradients with taps as without."""
     example = next(module.parameters())
     plain, fast = copy.deepcopy(module), copy.deepcopy(module)
     try:
         with torch.random.fork_rng(devices=[]):
-            FlatModel(fast, example.dtype, example.device, seen=seen)
+            FlatModel(fast, example.dtype, example.device, inputs)
             images = torch.randn(4, *inputs, dtype=example.dtype, device=example.device)
             for model in (plain, fast):
                 torch.default_generator.manual_seed(0)  # some modules draw random numbers
                 model.train()(images).square().sum().backward()
         apart = whole = 0.0
-        for old, right, quick in zip(module.parameters(), plain.parameters(), fast.parameters(), strict=True):
+        for (name, right), quick in zip(plain.named_parameters(), fast.parameters(), strict=True):
             if right.grad is None or quick.grad is None:
                 continue
-            if id(old) in dead and right.grad[..., torch.from_numpy(dead[id(old)])].any():
+            if name in dead and right.grad[..., torch.from_numpy(dead[name])].any():
                 return False
             apart += float((right.grad - quick.grad).double().square().sum())
             whole += float(right.grad.double().square().sum())
@@ -303,28 +284,28 @@ def _harmless(module: nn.Module, seen: dict[str, list[Shape]], dead: dict[int, B
         return False
 
 
-def _dead_taps(module: nn.Module, seen: dict[str, list[Shape]]) -> dict[int, Bools]:
-    """Return the dead taps of kernels by the identity of the parameter, where there are any."""
+def _dead_taps(module: nn.Module, seen: dict[str, list[Shape]]) -> dict[str, Bools]:
+    """Return the dead taps of kernels by the name of the parameter, where there are any."""
     live: dict[int, Bools] = {}
     for name, layer in module.named_modules():
         if isinstance(layer, Conv):
             taps = live_taps(layer, seen.get(name, []))
-            key = id(layer.weight)
-            live[key] = live[key] | taps if key in live else taps
-    return {key: ~taps for key, taps in live.items() if not taps.all()}
+            live[id(layer.weight)] = taps | live.get(id(layer.weight), False)
+    parameters = ((name, live.get(id(parameter))) for name, parameter in module.named_parameters())
+    return {name: ~taps for name, taps in parameters if taps is not None and not taps.all()}
 
 
-def _order(parameter: Tensor, taps: set[int], wide: bool) -> Order:
+def _order(parameter: Tensor, by_tap: bool, wide: bool) -> Order:
     axes = tuple(range(parameter.dim()))
-    if id(parameter) in taps:
+    if by_tap:
         return (*axes[2:], 0, 1)
     return (0, 2, 3, 1) if wide and len(axes) == 4 else axes
 
 
-def _live_parts(parameters: Sequence[Tensor], starts: Ints, dead: dict[int, Bools]) -> Iterator[tuple[int, int]]:
+def _live_parts(trained: dict[str, nn.Parameter], starts: Ints, dead: dict[str, Bools]) -> Iterator[tuple[int, int]]:
     """Yield start and stop of every live tap, and of every parameter without dead taps."""
-    for start, parameter in zip(starts[:-1].tolist(), parameters, strict=True):
-        taps = dead.get(id(parameter), np.zeros(1, bool)).reshape(-1)
+    for start, (name, parameter) in zip(starts[:-1].tolist(), trained.items(), strict=True):
+        taps = dead.get(name, np.zeros(1, bool)).reshape(-1)
         size = parameter.numel() // len(taps)
         for tap in np.flatnonzero(~taps).tolist():
             yield start + tap * size, start + (tap + 1) * size
@@ -343,7 +324,7 @@ def _variances(module: nn.Module) -> Ints:
     return np.concatenate(places)
 
 
-def _merged(parts: Iterable[tuple[int, int]]) -> tuple[slice, ...]:
+def merged_runs(parts: Iterable[tuple[int, int]]) -> tuple[slice, ...]:
     """Return ascending parts (start, stop) as runs; neighbours become one."""
     runs: list[slice] = []
     for start, stop in parts:

@@ -12,6 +12,7 @@ Between steps pictures are (picture, channel, y, x) with channels last in memory
 
 from collections.abc import Callable
 from functools import cache
+from math import prod
 from typing import Any
 
 import torch
@@ -20,8 +21,8 @@ from torch.nn import functional
 
 from skyfed.learning.flat import FlatModel
 from skyfed.learning.models import BasicBlock, ResNet
-from skyfed.learning.padding_free_conv import plan_taps
-from skyfed.learning.winograd import LEAST, Scratch, WinogradConv, fits
+from skyfed.learning.padding_free_conv import TapPlan, plan_taps
+from skyfed.learning.winograd import LEAST, Scratch, WinogradConv, fits, pixels_of
 
 _TOGETHER = 50  # pictures whose large first maps stay in cache
 _GATHERED = 4  # side of a map up to which a strided convolution is one product an output pixel
@@ -81,7 +82,9 @@ class _Folded:
 
     def __init__(self, net: ResNet, seen: dict[str, list[tuple[int, ...]]]) -> None:
         scratch: Scratch = {}
-        self._stem = _Kernel(net[0], net[1])
+        stem = net[0]
+        assert isinstance(stem, nn.Conv2d)
+        self._stem = _Kernel(*_folded(stem, net[1]), stem)
         self._pool = [layer for layer in net if isinstance(layer, nn.MaxPool2d)]
         self._blocks: list[tuple[Step, Step, Step | None]] = []
         for name, block in net.named_children():
@@ -93,9 +96,9 @@ class _Folded:
                 first = _step(block.conv1, block.norm1, into, scratch)
                 self._blocks.append((first, _step(block.conv2, block.norm2, inside, scratch), shortcut))
         first = self._blocks[0][0]
-        self._pixels = first.count if isinstance(first, _Minimal) else 0  # of the first maps
+        self._pixels = first.count if isinstance(first, WinogradConv) else 0  # of the first maps
         self._classify = net[-1]
-        self._last = inside[0] * inside[1]
+        self._last = prod(inside)
 
     def __call__(self, x: Tensor) -> Tensor:
         count = len(x)
@@ -111,20 +114,21 @@ class _Folded:
         x = self._stem(x, relu=True)
         for pool in self._pool:
             x = pool(x)
-        return _pixels(x, self._pixels) if self._pixels else x
+        return pixels_of(x, self._pixels) if self._pixels else x
 
 
 def _step(conv: nn.Module, norm: nn.Module, shape: tuple[int, ...], scratch: Scratch) -> "Step":
     assert isinstance(conv, nn.Conv2d)
+    weight, bias = _folded(conv, norm)
     usual = conv.groups == 1 and conv.dilation == (1, 1) and conv.stride[0] == conv.stride[1] and shape[0] == shape[1]
     if usual and conv.kernel_size == (1, 1) and conv.padding == (0, 0):
-        return _Pixels(conv, norm, shape)
+        return _Pixels(weight, bias, shape, conv.stride[0])
     three = usual and conv.kernel_size == (3, 3) and conv.padding == (1, 1)
     if three and conv.stride == (1, 1) and fits(conv.weight, shape[0]):
-        return _Minimal(conv, norm, shape, scratch)
+        return WinogradConv(weight, bias, shape[0], scratch)
     if three and conv.stride == (2, 2) and shape[0] <= _GATHERED and min(conv.weight.shape[:2]) >= LEAST:
-        return _Gathered(conv, norm, shape)
-    return _Matrix(conv, norm, shape) if max(shape) <= _SMALL else _Kernel(conv, norm)
+        return _Gathered(weight, bias, plan_taps(conv, shape))
+    return _Matrix(weight, bias, plan_taps(conv, shape)) if max(shape) <= _SMALL else _Kernel(weight, bias, conv)
 
 
 def _folded(conv: nn.Conv2d, norm: nn.Module) -> tuple[Tensor, Tensor]:
@@ -139,10 +143,8 @@ def _folded(conv: nn.Conv2d, norm: nn.Module) -> tuple[Tensor, Tensor]:
 class _Kernel:
     """A convolution with bias, addition and ReLU in one call of the library."""
 
-    def __init__(self, conv: nn.Module, norm: nn.Module) -> None:
-        assert isinstance(conv, nn.Conv2d)
-        weight, self._bias = _folded(conv, norm)
-        self._weight = weight.contiguous(memory_format=torch.channels_last)
+    def __init__(self, weight: Tensor, bias: Tensor, conv: nn.Conv2d) -> None:
+        self._weight, self._bias = weight.contiguous(memory_format=torch.channels_last), bias
         self._how = (conv.padding, conv.stride, conv.dilation, conv.groups)
 
     def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
@@ -153,16 +155,14 @@ class _Kernel:
 class _Matrix:
     """A convolution on a map of few pixels as one product; pictures are rows of pixels, channels last in each."""
 
-    def __init__(self, conv: nn.Conv2d, norm: nn.Module, shape: tuple[int, ...]) -> None:
-        weight, bias = _folded(conv, norm)
-        plan = plan_taps(conv, shape)
+    def __init__(self, weight: Tensor, bias: Tensor, plan: TapPlan) -> None:
         taps = weight.permute(2, 3, 1, 0).flatten(0, 1)  # tap, in, out
-        ins = max(product.into + product.count for product in plan.products)  # strides may never reach the last pixels
-        outs = plan.out[0] * plan.out[1]
+        ins = max(product.ins.stop for product in plan.products)  # strides may never reach the last pixels
+        outs = prod(plan.out)
         matrix = weight.new_zeros(ins, taps.shape[1], outs, taps.shape[2])
         for product in plan.products:
-            for k in range(product.count):
-                matrix[product.into + k, :, product.out_of + k] = taps[product.tap]
+            for pixel, out in zip(product.ins, product.outs, strict=True):
+                matrix[pixel, :, out] = taps[product.tap]
         self._matrix = matrix.view(ins * taps.shape[1], -1)
         self._bias = bias.repeat(outs)
 
@@ -173,33 +173,21 @@ class _Matrix:
         return y.relu_() if relu else y
 
 
-class _Minimal:
-    """A 3x3 convolution on a small map with fewer multiplications, pixel by pixel."""
-
-    def __init__(self, conv: nn.Conv2d, norm: nn.Module, shape: tuple[int, ...], scratch: Scratch) -> None:
-        self._products, self.count = WinogradConv(*_folded(conv, norm), shape[0], scratch), shape[0] * shape[1]
-
-    def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
-        return self._products(_pixels(x, self.count), relu, None if add is None else _pixels(add, self.count))
-
-
 class _Gathered:
     """A strided convolution on a small map: the pixels that an output pixel sees, beside each other, times a matrix."""
 
-    def __init__(self, conv: nn.Conv2d, norm: nn.Module, shape: tuple[int, ...]) -> None:
-        weight, self._bias = _folded(conv, norm)
+    def __init__(self, weight: Tensor, bias: Tensor, plan: TapPlan) -> None:
         taps = weight.permute(2, 3, 0, 1).flatten(0, 1)  # tap, out, in
-        plan = plan_taps(conv, shape)
-        sees: list[list[tuple[int, int]]] = [[] for _ in range(plan.out[0] * plan.out[1])]
+        sees: list[list[tuple[int, int]]] = [[] for _ in range(prod(plan.out))]
         for product in plan.products:
-            for k in range(product.count):
-                sees[product.out_of + k].append((product.into + k, product.tap))
-        self._count = shape[0] * shape[1]
+            for pixel, out in zip(product.ins, product.outs, strict=True):
+                sees[out].append((pixel, product.tap))
+        self._bias, self._count = bias, prod(plan.shape)
         self._sees = [[pixel for pixel, _ in pairs] for pairs in sees]
         self._weights = [torch.cat([taps[tap] for _, tap in pairs], dim=1) for pairs in sees]
 
     def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
-        x, last = _pixels(x, self._count), relu and add is None
+        x, last = pixels_of(x, self._count), relu and add is None
         outputs = [
             _multiply(torch.cat([x[pixel] for pixel in pixels], dim=1), weight, self._bias, last)
             for pixels, weight in zip(self._sees, self._weights, strict=True)
@@ -210,25 +198,24 @@ class _Gathered:
 class _Pixels:
     """A 1x1 convolution: every pixel, or every other one, by itself."""
 
-    def __init__(self, conv: nn.Conv2d, norm: nn.Module, shape: tuple[int, ...]) -> None:
-        weight, self._bias = _folded(conv, norm)
-        self._weight = weight[:, :, 0, 0].t().contiguous()
-        self._shape, self._stride = shape, conv.stride[0]
+    def __init__(self, weight: Tensor, bias: Tensor, shape: tuple[int, ...], stride: int) -> None:
+        self._weight, self._bias = weight[:, :, 0, 0].t().contiguous(), bias
+        self._shape, self._stride = shape, stride
 
     def __call__(self, x: Tensor, relu: bool, add: Tensor | None = None) -> Tensor:
-        x = _pixels(x, self._shape[0] * self._shape[1])
+        x = pixels_of(x, prod(self._shape))
         some = x.view(*self._shape, *x.shape[1:])[:: self._stride, :: self._stride]
         y = torch.addmm(self._bias, some.reshape(-1, x.shape[2]), self._weight)
         return _ended(y.view(-1, x.shape[1], y.shape[1]), relu, add)
 
 
-Step = _Kernel | _Matrix | _Minimal | _Gathered | _Pixels
+Step = _Kernel | _Matrix | WinogradConv | _Gathered | _Pixels
 
 
 def _ended(y: Tensor, relu: bool, add: Tensor | None) -> Tensor:
     """Add and cut off below 0, pixel by pixel."""
     if add is not None:
-        y += _pixels(add, len(y))
+        y += pixels_of(add, len(y))
     return y.relu_() if relu else y
 
 
@@ -237,14 +224,6 @@ def _pictures(x: Tensor) -> Tensor:
         return x
     side = round(len(x) ** 0.5)
     return x.view(side, side, *x.shape[1:]).permute(2, 3, 0, 1).contiguous(memory_format=torch.channels_last)
-
-
-def _pixels(x: Tensor, count: int) -> Tensor:
-    if x.dim() == 3:
-        return x
-    if x.dim() == 2:
-        return x.view(len(x), count, -1).transpose(0, 1).contiguous()
-    return x.permute(2, 3, 0, 1).reshape(count, len(x), -1)
 
 
 def _rows(x: Tensor) -> Tensor:

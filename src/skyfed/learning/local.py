@@ -11,11 +11,12 @@ from torch import Tensor
 
 from skyfed.errors import BadInputError
 from skyfed.learning.batches import Batch
-from skyfed.learning.channels import ChannelPruner, Kept
+from skyfed.learning.channels import ChannelPruner
 from skyfed.learning.flat import Adjust, FlatModel
-from skyfed.learning.prune import Scope, magnitude_mask
+from skyfed.learning.prune import Scope
+from skyfed.learning.prune import Ticket as Ticket
 from skyfed.rng import stream
-from skyfed.types import Bools, Singles
+from skyfed.types import Arrays, Singles
 from skyfed.wire import accumulated
 
 if TYPE_CHECKING:
@@ -62,42 +63,22 @@ def descend(
 
 
 @dataclass(frozen=True)
-class Ticket:
-    """What a vehicle trains: some weights of the model, or a smaller model cut out of it.
+class Trained(Ticket):
+    """A ticket after a vehicle's training, for the k trained entries of the n that can have a gradient.
 
-    mask       (n,) entries that stay          threshold  magnitude below which entries were pruned; NaN for channels
-    kept       how many of all p entries stay  channels   the ones that stay, where whole channels are pruned
-    """
-
-    mask: Bools
-    threshold: float
-    kept: int
-    channels: Kept | None = None
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The result of a vehicle's training, for the k trained entries of the n that can have a gradient.
-
-    values    (k,) their d             mask       (n,) which entries were trained, None when all were
-    trained   (k,) weights at the end  threshold  magnitude below which entries were pruned; NaN for channels
-    buffers   (b,) at the end          loss       mean training loss
-    kept      of all p entries         channels   which channels were kept, where whole channels were pruned
-    rate      local learning rate      pruned_share  ||w - w_bar||^2 / ||w||^2 over the n entries (Eq. 17)
-    start     (n,) the weights that training started from, as they were handed in
+    values   (k,) their d             trained  (k,) weights at the end
+    buffers  (b,) at the end          loss     mean training loss      rate  local learning rate
+    start    (n,) the weights that training started from, as they were handed in
+    pruned_share  ||w - w_bar||^2 / ||w||^2 over the n entries (Eq. 17)
     """
 
     values: Singles
     trained: Singles
-    mask: Bools | None
-    threshold: float
     buffers: Singles
     loss: float
-    kept: int
     rate: float
     start: Singles
-    channels: Bools | None = None
-    pruned_share: float = 0.0
+    pruned_share: float
 
     @property
     def finite(self) -> bool:
@@ -116,31 +97,22 @@ class Trained:
 
 def find_ticket(
     model: FlatModel,
-    weights: Singles,
-    buffers: Singles,
+    received: Arrays,
     batches: Iterator[Batch],
     rate: float,
     loss: "Loss",
     delta: float,
-    scope: Scope | None,
-    pruner: ChannelPruner | None = None,
+    pruner: Scope | ChannelPruner,
 ) -> Ticket:
     """Take dense steps and keep the largest weights after them, or the channels with the largest (Eq. 8, mask)."""
-    model.load(weights, buffers)
+    model.load(received["weights"], received["buffers"])
     descend(model, batches, rate, loss)
-    if pruner is not None:
-        kept = pruner.choose(model.weights, delta)
-        mask, total = pruner.mask(kept)
-        return Ticket(mask, float("nan"), total, kept)
-    assert scope is not None
-    mask, threshold, inside = magnitude_mask(model.live(), delta, scope.runs, scope.dead)
-    return Ticket(mask, threshold, model.layout.size - scope.size + inside)
+    return pruner.ticket(model, delta)
 
 
 def train(
     model: FlatModel,
-    weights: Singles,
-    buffers: Singles,
+    received: Arrays,
     batches: Iterator[Batch],
     rate: float,
     loss: "Loss",
@@ -152,26 +124,27 @@ def train(
 
     Training starts again from the received weights under the mask, with the received buffers (lottery ticket).
     """
-    model.load(weights, buffers)
-    if ticket is None:
-        error = descend(model, batches, rate, loss, adjust=adjust)
-        end = model.live()
-        d = accumulated(weights, end, rate)
-        return Trained(d, end, None, float("nan"), model.moved(), error, model.layout.size, rate, weights)
+    weights = received["weights"]
+    model.load(weights, received["buffers"])
+    ticket = ticket or Ticket(None, float("nan"), model.layout.size, None)
+    places = slice(None) if ticket.mask is None else np.flatnonzero(ticket.mask)  # faster than by the mask itself
+    start = weights[places]
     if ticket.channels is not None and pruner is not None:
-        start = pruner.entries(ticket.channels, weights)
-        small = pruner.cut(ticket.channels, torch.from_numpy(start).to(model.device))
+        kept = pruner.by_group(ticket.channels)
+        small = pruner.cut(kept, torch.from_numpy(start).to(model.device))
         error = descend(small, batches, rate, loss, adjust=adjust)
-        pruner.put_back(ticket.channels, small)
-        end, flags = small.live(), np.concatenate(ticket.channels)
+        pruner.put_back(kept, small)
+        end = small.live()
     else:
-        within = torch.from_numpy(ticket.mask).to(model.device, model.weights.dtype)
-        model.mask(within)
-        error = descend(model, batches, rate, loss, within, adjust)
-        places = np.flatnonzero(ticket.mask)  # faster than by the mask itself
-        end, start, flags = model.live()[places], weights[places], None
-    d, lost = accumulated(start, end, rate), _share(weights, start)
-    return Trained(d, end, ticket.mask, ticket.threshold, model.moved(), error, ticket.kept, rate, weights, flags, lost)
+        mask = None if ticket.mask is None else torch.from_numpy(ticket.mask).to(model.device, model.weights.dtype)
+        if mask is not None:
+            model.mask(mask)
+        error = descend(model, batches, rate, loss, mask, adjust)
+        end = model.live()[places]
+    return Trained(
+        **vars(ticket), values=accumulated(start, end, rate), trained=end, buffers=model.moved(), loss=error, rate=rate,
+        start=weights, pruned_share=0.0 if ticket.mask is None else _share(weights, start),
+    )  # fmt: skip
 
 
 def _share(whole: Singles, kept: Singles) -> float:

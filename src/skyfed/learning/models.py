@@ -1,8 +1,6 @@
 """The models: ResNet18 in two stems, a small CNN, an MLP, or your own nn.Module by import path."""
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from math import prod
 
@@ -10,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from skyfed.errors import BadInputError
+from skyfed.errors import BadInputError, own_code
 from skyfed.imports import import_path
 from skyfed.learning.settings import ModelSettings
 from skyfed.learning.shapes import Shape
@@ -38,12 +36,12 @@ def _own(name: str, outputs: int, inputs: Shape) -> nn.Module:
     """
     make = import_path(name, "model.name")
     is_picture = len(inputs) == 3 and inputs[0] == 3 and inputs[1] == inputs[2]
-    with _refusing(f"model.name = {name!r}"):
+    with own_code(f"model.name = {name!r}", BadInputError, ""):
         built = make(outputs, inputs[-1] if is_picture else inputs)
     if not isinstance(built, nn.Module):
         raise BadInputError(f"model.name = {name!r}: gave {type(built).__name__}; allowed: a torch.nn.Module")
     kind, size = "pictures" if is_picture else "samples", ", ".join(map(str, (2, *inputs)))
-    with _refusing(f"model.name = {name!r}: fails on {kind} ({size})"), torch.no_grad():
+    with own_code(f"model.name = {name!r}: fails on {kind} ({size})", BadInputError, ""), torch.no_grad():
         scores = copy.deepcopy(built).eval()(torch.randn(2, *inputs))  # around 0 as inputs are, but not all 0
     shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
     if shape != (2, outputs):
@@ -51,16 +49,6 @@ def _own(name: str, outputs: int, inputs: Shape) -> nn.Module:
             f"model.name = {name!r}: gave {shape} for two {kind}; allowed: (2, {outputs}), one number per output"
         )
     return built
-
-
-@contextmanager
-def _refusing(where: str) -> Iterator[None]:
-    """Turn any error of the user's own code into a BadInputError of one line."""
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        reason = " ".join(str(error).splitlines())
-        raise BadInputError(f"{where}: {type(error).__name__}: {reason}") from None
 
 
 def _norm(kind: str, channels: int, axes: int = 2) -> nn.Module:

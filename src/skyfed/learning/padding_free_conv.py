@@ -7,9 +7,11 @@ multiplied, straight from and into the flat weights and gradients, which hold su
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise, product
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,20 +21,23 @@ _WORTH = 0.6  # share of useful multiplications up to which taps are faster than
 _CHANNELS = 64  # from which on a product is large enough
 
 
-@dataclass(frozen=True)
-class Product:
-    """One product: a tap (its number) and runs of `count` pixels of the input and of the output.
+class Product(NamedTuple):
+    """One product: a tap (its number) and runs of pixels of the input and of the output.
 
     opens, begins, starts  whether it is the first to touch its output, its input, its tap
     """
 
     tap: int
-    into: int
-    out_of: int
-    count: int
+    ins: range
+    outs: range
     opens: bool
     begins: bool
     starts: bool
+
+    def rows(self, batch: int) -> tuple[slice, slice]:
+        """Return its rows of the input and of the output, where every pixel has one row per picture."""
+        ins, outs = self.ins, self.outs
+        return slice(ins.start * batch, ins.stop * batch), slice(outs.start * batch, outs.stop * batch)
 
 
 @dataclass(frozen=True)
@@ -86,10 +91,10 @@ class _Taps(torch.autograd.Function):
         batch, taps = len(x), _by_tap(weight)
         size = plan.out[0] * plan.out[1] * batch
         y = x.new_empty(size, len(weight)) if plan.fills else x.new_zeros(size, len(weight))
-        for product in plan.products:
-            inside = pixels[product.into * batch : (product.into + product.count) * batch]
-            outside = y[product.out_of * batch : (product.out_of + product.count) * batch]
-            torch.addmm(outside, inside, taps[product.tap].t(), beta=0 if product.opens else 1, out=outside)
+        for each in plan.products:
+            ins, outs = each.rows(batch)
+            outside = y[outs]
+            torch.addmm(outside, pixels[ins], taps[each.tap].t(), beta=0 if each.opens else 1, out=outside)
         return y.view(*plan.out, batch, -1).permute(2, 3, 0, 1).contiguous(memory_format=torch.channels_last)
 
     @staticmethod
@@ -107,13 +112,12 @@ class _Taps(torch.autograd.Function):
         down = None
         if ctx.needs_input_grad[0]:
             down = torch.empty_like(pixels) if plan.drains else torch.zeros_like(pixels)
-        for product in plan.products:
-            ins = slice(product.into * batch, (product.into + product.count) * batch)
-            outside = slopes[product.out_of * batch : (product.out_of + product.count) * batch]
-            into = slope[product.tap]
-            torch.addmm(into, outside.t(), pixels[ins], beta=0 if product.starts and fresh else 1, out=into)
+        for each in plan.products:
+            ins, outs = each.rows(batch)
+            into = slope[each.tap]
+            torch.addmm(into, slopes[outs].t(), pixels[ins], beta=0 if each.starts and fresh else 1, out=into)
             if down is not None:
-                torch.addmm(down[ins], outside, taps[product.tap], beta=0 if product.begins else 1, out=down[ins])
+                torch.addmm(down[ins], slopes[outs], taps[each.tap], beta=0 if each.begins else 1, out=down[ins])
         if down is None:
             return None, None, None
         back = down.view(*plan.shape, batch, -1).permute(2, 3, 0, 1).contiguous(memory_format=torch.channels_last)
@@ -133,31 +137,24 @@ def plan_taps(layer: nn.Conv2d, shape: Shape) -> TapPlan:
 
 @lru_cache(256)
 def _plan(rows: tuple[Reach, ...], columns: tuple[Reach, ...], out: Shape, shape: Shape, across: int) -> TapPlan:
-    runs: list[list[int]] = []  # tap, first input pixel, first output pixel, count
-    for row in rows:
-        for column in columns:
-            tap = row.tap * across + column.tap
-            first = len(runs)
-            for y in range(row.count):
-                for x in range(column.count):
-                    into = (row.first_in + y * row.step) * shape[1] + column.first_in + x * column.step
-                    out_of = (row.first_out + y) * out[1] + column.first_out + x
-                    last = runs[-1] if len(runs) > first else None
-                    if last and (into, out_of) == (last[1] + last[3], last[2] + last[3]):
-                        last[3] += 1
-                    else:
-                        runs.append([tap, into, out_of, 1])
-    runs.sort(key=lambda run: -run[3])
+    runs: list[tuple[int, range, range]] = []  # tap, pixels of the input and of the output
+    for row, column in product(rows, columns):
+        ins = np.add.outer(np.array(row.ins) * shape[1], column.ins).reshape(-1)
+        outs = np.add.outer(np.array(row.outs) * out[1], column.outs).reshape(-1)
+        gaps = np.flatnonzero((np.diff(ins) != 1) | (np.diff(outs) != 1)) + 1
+        for start, stop in pairwise([0, *gaps.tolist(), len(ins)]):
+            into, out_of = (range(first, first + stop - start) for first in (int(ins[start]), int(outs[start])))
+            runs.append((row.tap * across + column.tap, into, out_of))
+    runs.sort(key=lambda run: -len(run[1]))
     products, opened, begun, started = [], set[int](), set[int](), set[int]()
-    for tap, into, out_of, count in runs:
-        outs, ins = range(out_of, out_of + count), range(into, into + count)
-        opens, begins = opened.isdisjoint(outs), begun.isdisjoint(ins)
-        products.append(Product(tap, into, out_of, count, opens, begins, tap not in started))
-        opened.update(outs)
-        begun.update(ins)
+    for tap, into, out_of in runs:
+        opens, begins = opened.isdisjoint(out_of), begun.isdisjoint(into)
+        products.append(Product(tap, into, out_of, opens, begins, tap not in started))
+        opened.update(out_of)
+        begun.update(into)
         started.add(tap)
-    written = sum(product.count for product in products if product.opens)  # no two of them share a pixel
-    passed = sum(product.count for product in products if product.begins)
+    written = sum(len(each.outs) for each in products if each.opens)  # no two of them share a pixel
+    passed = sum(len(each.ins) for each in products if each.begins)
     return TapPlan(shape, out, tuple(products), written == prod(out), passed == prod(shape))
 
 

@@ -2,14 +2,30 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skyfed.learning.flat import Layout, runs_of
+from skyfed.learning.flat import FlatModel, Layout, merged_runs
 from skyfed.types import Bools
 
 _PIECE = 1 << 16  # entries handled at a time, to stay in cache
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What a vehicle trains: the whole model, some of its weights, or a smaller model cut out of it.
+
+    mask       (n,) entries that stay, None where all do  kept      how many of all p entries stay
+    threshold  magnitude below which entries were pruned; NaN where none were, and for channels
+    channels   the channels that stay, where whole channels are pruned
+    """
+
+    mask: Bools | None
+    threshold: float
+    kept: int
+    channels: Bools | None
 
 
 @dataclass(frozen=True)
@@ -24,14 +40,20 @@ class Scope:
         """Number of entries."""
         return int(sum(run.stop - run.start for run in self.runs)) + len(self.dead)
 
+    def ticket(self, model: FlatModel, delta: float) -> Ticket:
+        """Return the ticket of the largest weights that a model has now."""
+        mask, threshold, inside = magnitude_mask(model.live(), delta, self.runs, self.dead)
+        return Ticket(mask, threshold, model.layout.size - self.size + inside, None)
+
 
 def scope_of(layout: Layout, only_kernels: bool, whole: NDArray[np.floating]) -> Scope:
     """Return what may be pruned of a model with these (p,) weights; those without a gradient never change."""
-    inside = layout.kernels if only_kernels else np.ones(layout.size, bool)
-    dead = inside.copy()
+    pieces = zip(pairwise(layout.live_starts.tolist()), layout.matrices, strict=True)
+    runs = merged_runs(piece for piece, is_kernel in pieces if is_kernel or not only_kernels)
+    dead = layout.kernels.copy() if only_kernels else np.ones(layout.size, bool)
     for run in layout.runs:
         dead[run] = False
-    return Scope(runs_of(layout.of_live(inside)), np.sort(np.abs(whole[dead])))
+    return Scope(runs, np.sort(np.abs(whole[dead])))
 
 
 def magnitude_mask(

@@ -2,13 +2,13 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from skyfed.types import Bools
 
@@ -27,7 +27,8 @@ def conv_inputs(module: nn.Module, inputs: Shape) -> dict[str, list[Shape]]:
         model = copy.deepcopy(module).eval()
         for name, layer in model.named_modules():
             if isinstance(layer, Conv) and (type(layer).forward in _KNOWN or getattr(layer, "plain", False)):
-                layer.register_forward_hook(partial(_note, seen.setdefault(name, [])))
+                shapes = seen.setdefault(name, [])
+                layer.register_forward_hook(lambda _, x, __, shapes=shapes: shapes.append(tuple(x[0].shape[2:])))
         example = next(model.parameters())
         with torch.random.fork_rng(devices=[]), torch.inference_mode():  # some modules draw random numbers even here
             model(torch.zeros(2, *inputs, dtype=example.dtype, device=example.device))
@@ -36,38 +37,37 @@ def conv_inputs(module: nn.Module, inputs: Shape) -> dict[str, list[Shape]]:
     return seen
 
 
-def _note(shapes: list[Shape], _: nn.Module, inputs: tuple[Tensor, ...], __: Tensor) -> None:
-    shapes.append(tuple(inputs[0].shape[2:]))
-
-
-@dataclass(frozen=True)
-class Reach:
-    """Along one axis: the places of the output that a tap contributes to, and those of the input, `step` apart."""
+class Reach(NamedTuple):
+    """Along one axis: the places of the input that a tap meets, and those of the output that it contributes to."""
 
     tap: int
-    first_out: int
-    first_in: int
-    count: int
-    step: int
+    ins: range
+    outs: range
 
 
 def reaches(layer: Conv, axis: int, length: int) -> tuple[tuple[Reach, ...], int]:
     """Return the taps of one axis that meet pixels, and how many places the output has."""
     kernel, stride, dilation = layer.kernel_size[axis], layer.stride[axis], layer.dilation[axis]
-    return _reaches(kernel, stride, dilation, *_padding(layer, axis, dilation * (kernel - 1)), length)
+    span = dilation * (kernel - 1)
+    if isinstance(layer.padding, str):
+        before, padding = (span // 2, span) if layer.padding == "same" else (0, 0)
+    else:
+        before, padding = layer.padding[axis], 2 * layer.padding[axis]
+    return _reaches(kernel, stride, dilation, before, (length + padding - span - 1) // stride + 1, length)
 
 
 @lru_cache(1024)
 def _reaches(
-    kernel: int, stride: int, dilation: int, before: int, both: int, length: int
+    kernel: int, stride: int, dilation: int, before: int, places: int, length: int
 ) -> tuple[tuple[Reach, ...], int]:
-    places = (length + both - dilation * (kernel - 1) - 1) // stride + 1
     met = []
     for tap in range(kernel):
-        pixel = np.arange(places) * stride - before + dilation * tap
-        inside = np.flatnonzero((pixel >= 0) & (pixel < length))
-        if len(inside):
-            met.append(Reach(tap, int(inside[0]), int(pixel[inside[0]]), len(inside), stride))
+        first = dilation * tap - before
+        pixels = range(first, first + places * stride, stride)
+        inside = [place for place, pixel in enumerate(pixels) if 0 <= pixel < length]
+        if inside:
+            part = slice(inside[0], inside[-1] + 1)
+            met.append(Reach(tap, pixels[part], range(places)[part]))
     return tuple(met), places
 
 
@@ -85,7 +85,7 @@ def live_taps(layer: Conv, shapes: Sequence[Shape]) -> Bools:
 
 def multiplications(layer: Conv, shape: Shape) -> int:
     """Return the multiply-adds of one picture with real pixels, padding left out."""
-    pairs = prod(sum(reach.count for reach in reaches(layer, axis, length)[0]) for axis, length in enumerate(shape))
+    pairs = prod(sum(len(reach.ins) for reach in reaches(layer, axis, length)[0]) for axis, length in enumerate(shape))
     return pairs * layer.in_channels // layer.groups * layer.out_channels
 
 
@@ -93,16 +93,6 @@ def dense_multiplications(layer: Conv, shape: Shape) -> int:
     """Return the multiply-adds of one picture with padding."""
     places = prod(reaches(layer, axis, length)[1] for axis, length in enumerate(shape))
     return places * prod(layer.kernel_size) * layer.in_channels // layer.groups * layer.out_channels
-
-
-def _padding(layer: Conv, axis: int, reach: int) -> tuple[int, int]:
-    """Return the padding before the first pixel, and in all."""
-    if layer.padding == "same":
-        return reach // 2, reach
-    if layer.padding == "valid":
-        return 0, 0
-    size = int(layer.padding[axis])
-    return size, 2 * size
 
 
 def all_multiplications(module: nn.Module, seen: dict[str, list[Shape]]) -> float:

@@ -76,16 +76,17 @@ class WinogradConv:
         left = torch.from_numpy(scheme.kernel)
         whole = torch.einsum("ik,ockl,jl->ijco", left, weight.double(), left).flatten(0, 1)
         self._kernel = whole.to(weight.dtype).contiguous()
-        self._bias, self._scratch = bias, scratch
+        self._bias, self._scratch, self.count = bias, scratch, side**2
         self._most = max(1, _TOGETHER // (4 * len(scheme.into) ** 2 * max(weight.shape[:2])))
 
     def __call__(self, x: Tensor, relu: bool = False, add: Tensor | None = None) -> Tensor:
-        """Convolve (pixel, picture, channel), add, and cut off below 0; a few pictures at a time.
+        """Convolve, add, and cut off below 0; a few pictures at a time. Returns (pixel, picture, channel).
 
-        Writes over `add`, or else to memory that the next call writes to again.
+        Writes over an `add` that lies pixel by pixel, or else to memory that the next call writes to again.
         """
-        x, side = x.contiguous(), self._into.shape[1]
-        y = self._room(0, *x.shape[:2], self._kernel.shape[-1]) if add is None else add.contiguous()
+        x, side = pixels_of(x, self.count).contiguous(), self._into.shape[1]
+        out = self._kernel.shape[-1]
+        y = self._room(0, *x.shape[:2], out) if add is None else pixels_of(add, self.count).contiguous()
         together = math.ceil(x.shape[1] / math.ceil(x.shape[1] / self._most))
         ins, into = (whole.view(side, side, *whole.shape[1:]).transpose(0, 1) for whole in (x, y))  # column, row
         for first in range(0, x.shape[1], together):
@@ -115,3 +116,12 @@ class WinogradConv:
         if key not in self._scratch:
             self._scratch[key] = self._kernel.new_empty(shape)
         return self._scratch[key]
+
+
+def pixels_of(x: Tensor, count: int) -> Tensor:
+    """Return pictures in any of the three orders as (pixel, picture, channel); each has `count` pixels."""
+    if x.dim() == 3:
+        return x
+    if x.dim() == 2:
+        return x.view(len(x), count, -1).transpose(0, 1).contiguous()
+    return x.permute(2, 3, 0, 1).reshape(count, len(x), -1)

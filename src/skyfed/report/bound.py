@@ -9,14 +9,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from rich.console import Console
 
 from skyfed.errors import BadInputError
 from skyfed.report.style import COLOURS, COLUMN, GRID, in_style, legend_above, whole_rounds
 from skyfed.report.terminal_tables import console, table_of, title_of
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Table as Stored
-from skyfed.theory.bound import FORMS, TERMS, Form
+from skyfed.theory.bound import FORMS, TERMS, Form, averaged
 from skyfed.theory.diagnose import Diagnosis, diagnose
 
 SHADES = dict(zip(TERMS, (COLOURS[8], COLOURS[1], COLOURS[4], COLOURS[0], COLOURS[2], COLOURS[3]), strict=True))
@@ -28,7 +27,7 @@ def diagnoses(folder: Path) -> list[Diagnosis]:
     config = RunFolder.config_of(folder)
     recorded = []
     for name in config.labels:
-        rows = Stored(folder / name, "theory").rows() if (folder / name).is_dir() else []
+        rows = Stored(folder / name, "theory").rows()
         try:
             if rows:
                 recorded.append(diagnose(name, rows, Stored(folder / name, "uplink").rows()))
@@ -52,19 +51,12 @@ def print_json(diagnosed: Sequence[Diagnosis]) -> None:
     print(json.dumps([record for diagnosis in diagnosed for record in diagnosis.records()], indent=1))
 
 
-def print_bounds(diagnosed: Sequence[Diagnosis]) -> None:
-    """Print what the theorem says, one algorithm after the other."""
-    for diagnosis in diagnosed:
-        _print_bound(diagnosis, console())
-
-
-def _print_bound(diagnosis: Diagnosis, out: Console) -> None:
-    constants, measured = diagnosis.constants, len(diagnosis.rounds)
-    title = (
-        f"{title_of(diagnosis.algorithm)}: bound on the squared gradient, mean of {measured} measured rounds (Eq. 20)"
-    )
-    table = table_of(title, ["term", *FORMS])
-    means = {form: diagnosis.averages(form) for form in FORMS}
+def print_bound(diagnosis: Diagnosis) -> None:
+    """Print what the theorem says of one algorithm."""
+    out, constants, measured = console(), diagnosis.constants, len(diagnosis.rounds)
+    what = f"bound on the squared gradient, mean of {measured} measured rounds (Eq. 20)"
+    table = table_of(f"{title_of(diagnosis.algorithm)}: {what}", ["term", *FORMS])
+    means = {form: averaged(constants, form) for form in FORMS}
     for term in TERMS:
         table.add_row(term, *(_number(means[form][term]) for form in FORMS))
     table.add_row("bound", *(_number(sum(means[form].values())) for form in FORMS), style="bold")

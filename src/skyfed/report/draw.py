@@ -1,12 +1,9 @@
 """Figures and the page of a run."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from skyfed.algorithms import Row
     from skyfed.config import Config
     from skyfed.flight.fleet_plan import FleetPlan
@@ -23,16 +20,16 @@ def write_report(places: list[Path], target: Path) -> None:
 def draw_flights(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:
     """Draw Figs 1 and 2 and the map; waypoints where the station has coordinates."""
     from skyfed.files import storage_errors, write_whole
-    from skyfed.report.figures import draw_association, draw_map, draw_psi
+    from skyfed.report.figures import draw_association, draw_map, draw_psi, save
     from skyfed.report.waypoints import export_all
     from skyfed.world import footprint_side
 
     figures = folder.subfolder("figures")
     side = footprint_side(config.sensor.altitude, config.sensor.fov)
     with storage_errors(figures):
-        _save(draw_psi(fleet, 0), figures / "fig1-psi")
-        _save(draw_association(fleet, 0), figures / "fig2-association")
-        _save(draw_map(fleet, side), figures / "map")
+        save(draw_psi(fleet, 0), figures / "fig1-psi")
+        save(draw_association(fleet, 0), figures / "fig2-association")
+        save(draw_map(fleet, side), figures / "map")
         write_whole(folder.path / "map.png", (figures / "map.png").read_bytes())
         if config.field.origin is not None:
             place = folder.subfolder("waypoints")
@@ -43,33 +40,24 @@ def draw_training(place: Path, folders: list[Path], rows: "list[Row]") -> None:
     """Draw accuracy over rounds, megabytes and seconds, and the payloads."""
     from skyfed.files import storage_errors
     from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads
+    from skyfed.report.figures import save
     from skyfed.report.learning_curves import read_curves
 
     figures = place / "figures"
     curves = read_curves(folders, rows)
     with storage_errors(figures):
         figures.mkdir(exist_ok=True)
-        _save(draw_accuracy_over(curves, "megabytes"), figures / "accuracy-megabytes")
-        _save(draw_accuracy_over(curves, "modelled_seconds"), figures / "accuracy-seconds")
+        save(draw_accuracy_over(curves, "megabytes"), figures / "accuracy-megabytes")
+        save(draw_accuracy_over(curves, "modelled_seconds"), figures / "accuracy-seconds")
         if any(curve.wire_bits.size for curve in curves):
-            _save(draw_payloads(curves), figures / "fig4-payload")
-        _save(draw_accuracy(curves), figures / "fig3-accuracy")
+            save(draw_payloads(curves), figures / "fig4-payload")
+        save(draw_accuracy(curves), figures / "fig3-accuracy")
 
 
 def draw_run(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:
     """Draw the figures of a run that has ended."""
     draw_flights(folder, config, fleet)
     draw_training(folder.path, [folder.path], config.rows)
-
-
-def _save(figure: "Figure", path: Path) -> None:
-    """Write a figure's files whole or not at all: a file that is there counts as drawn."""
-    from skyfed.files import replacing
-    from skyfed.report.figures import save
-
-    for hidden in save(figure, path.with_name(f".{path.name}")):
-        with replacing(hidden.with_name(hidden.name[1:])) as part:
-            os.replace(hidden, part)
 
 
 def drawn(folder: Path, config: "Config") -> bool:

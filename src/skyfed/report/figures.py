@@ -16,6 +16,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from skyfed.files import replacing
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.report import style
 from skyfed.types import IDLE, Floats
@@ -115,13 +116,14 @@ def draw_map(fleet: FleetPlan, footprint_side: float, vehicles: list[int] | None
 
 
 def save(figure: Figure, path_without_suffix: Path) -> list[Path]:
-    """Write a figure as PNG (300 dpi) and PDF (embedded TrueType fonts), the same bytes every time."""
-    png, pdf = (path_without_suffix.with_name(f"{path_without_suffix.name}.{kind}") for kind in ("png", "pdf"))
-    with style.in_style():
-        figure.savefig(png, metadata={"Software": None})
+    """Write a figure as PNG (300 dpi) and PDF (embedded TrueType fonts), whole, and the same bytes every time."""
+    written = []
+    for kind, unset in (("png", ["Software"]), ("pdf", ["CreationDate", "Creator", "Producer"])):
+        written.append(path_without_suffix.with_name(f"{path_without_suffix.name}.{kind}"))
+        with style.in_style(), replacing(written[-1]) as part:
+            figure.savefig(part, format=kind, metadata=dict.fromkeys(unset))
         figure.set_layout_engine("none")  # the PDF keeps the places of the PNG, which take long to work out
-        figure.savefig(pdf, metadata={"CreationDate": None, "Creator": None, "Producer": None})
-    return [png, pdf]
+    return written
 
 
 def _shade(name: str, last: float, fade: float = 0.0) -> Colormap:

@@ -1,5 +1,6 @@
-"""What a person sees while countable work goes on: bars on a terminal, lines elsewhere."""
+"""What a person sees while countable work goes on: bars on a terminal, lines in a log or a CI job."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +9,20 @@ from contextlib import ExitStack, contextmanager
 from rich import progress
 from rich.console import Console
 
-from skyfed.report.terminal import is_live, line_every
+
+def in_ci() -> bool:
+    """Tell whether a CI system runs this; they all set CI."""
+    return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
+
+
+def is_live(plain: bool) -> bool:
+    """Tell whether lines on standard error may be drawn over: a terminal that can, no CI, not asked to be plain."""
+    return not plain and not in_ci() and os.environ.get("TERM") not in ("dumb", "unknown") and sys.stderr.isatty()
+
+
+def line_every(plain: bool) -> float:
+    """Seconds between two plain lines: a person asked for them, or nobody watches."""
+    return 5.0 if plain and not in_ci() else 30.0
 
 
 @contextmanager
@@ -70,14 +84,13 @@ def transferring(plain: bool) -> Iterator[Callable[[str, int, int], None]]:
         named: set[str] = set()
 
         def show(what: str, done: int, total: int) -> None:
-            if total <= 0:
-                if what not in named:
-                    bars.console.print(f"fetching {what}")
+            if total > 0:
+                if what not in tasks:
+                    tasks[what] = bars.add_task(what, total=total, completed=done)
+                bars.update(tasks[what], completed=done, total=max(done, total))
+            elif what not in named:
+                bars.console.print(f"fetching {what}")
                 named.add(what)
-                return
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total, completed=done)
-            bars.update(tasks[what], completed=done, total=max(done, total))
 
         yield show
 

@@ -1,5 +1,6 @@
-"""Tables for people: the flights of a fleet, the algorithms of a run."""
+"""Tables for people: the flights of a fleet, the algorithms of a run, a sweep, the best trials of a search."""
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -14,13 +15,17 @@ from rich.table import Column, Table
 
 from skyfed.algorithms import KNOWN, Row
 from skyfed.flight.fleet_plan import FleetPlan, age_of_information
-from skyfed.report.terminal import in_ci
+from skyfed.report.live import in_ci
 from skyfed.runs.folder import RunFolder
+from skyfed.runs.search_space import Search, Trials
 from skyfed.runs.sweep_file import SweepJob
 from skyfed.runs.tables import Table as Stored
+from skyfed.runs.tables import is_done
 from skyfed.world.mission import Mission
 
 _WIDTH = 140  # where the output is not a terminal
+_TRIALS = 20  # of a search
+_GOAL_UNITS = {"uplink_bytes": ("MB", 1e-6), "joules": ("kJ", 1e-3)}  # the others are shares
 
 # Headers of columns that several tables have, or that a narrow terminal leaves out.
 _SO_FAR, _WHOLE, _OVER_TIME = "accuracy\n(test so far, %)", "accuracy\n(whole test, %)", "mean over\ntime (%)"
@@ -95,7 +100,7 @@ def print_flights(fleet: FleetPlan, mission: Mission) -> None:
             f"{fleet.gap[u]:.1e}" if proven else "-",
             f"{100 * fleet.loss[u]:.3f}" if proven else "-",
             f"{age.mean():.1f} / {age.max()}",
-            f"{errors.centre_mean:.1f} / {errors.centre_worst:.1f}",
+            f"{errors.mean():.1f} / {errors.max():.1f}",
             f"{fleet.seconds[u]:.2f}",
             str(fleet.note[u]),
         )
@@ -253,6 +258,39 @@ def print_sweep(rows: list[dict[str, Any]], title: str) -> None:
         shown = "-".join(map(str, sorted({min(rounds), max(rounds)})))
         table.add_row(variant, title_of(algorithm), str(len(seeds)), shown, *_spreads(seeds, figures))
     show(table, (_OVER_TIME, _TRAINING, "rounds", "seeds"))
+
+
+def goal_of(search: Search, place: Path, job: SweepJob) -> float | None:
+    """Return the goal of a finished run; None of any other."""
+    folder = place / job.place
+    if not is_done(folder / search.algorithm):
+        return None
+    summary = summarise(folder, search.algorithm)
+    value = None if summary is None else getattr(summary, search.table.goal)
+    return None if value is None else float(value)
+
+
+def print_search(search: Search, trials: Trials, title: str) -> None:
+    """Print the best trials, one line each, the best first."""
+    ranked = trials.ranked(search.table.upwards)
+    unit, factor = _GOAL_UNITS.get(search.table.goal, ("%", 100.0))
+    goal = f"{search.algorithm}:\n{search.table.goal} ({unit})"
+    table = table_of(title, ["trial", *search.table.ranges, goal], left=["trial"])
+    for column in table.columns[1:-1]:
+        column.overflow = "fold"
+    for trial in ranked[:_TRIALS]:
+        shown = [_short(trial.values.get(key)) for key in search.table.ranges]
+        table.add_row(trial.name, *shown, spread(list(trial.results), factor))
+    show(table)
+    failed = sum(trial.state == "failed" for trial in trials)
+    more = [f"{len(ranked) - _TRIALS} more in search.json"] if len(ranked) > _TRIALS else []
+    more += [f"{failed} failed"] if failed else []
+    if more:
+        print("; ".join(more))
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
 
 
 def _spreads(summaries: list[dict[str, Any]], keys: Iterable[str]) -> list[str]:

@@ -2,21 +2,24 @@
 
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from skyfed.algorithms import Row as Algorithm
-from skyfed.report.terminal import is_live, line_every
-from skyfed.report.time_left import Pace
+from skyfed.report.live import is_live, line_every
 from skyfed.runs.tables import Row
+
+Clock = Callable[[], float]  # seconds
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII = "_.-=+*%#"  # for terminals that show no blocks
 _WIDEST = 40  # cells of a curve
+_RECENT = 20  # rounds that tell the present pace; training sets grow, so old rounds were shorter
 _SPAN = 0.05  # accuracies that differ by less are drawn about level
 
 
@@ -24,12 +27,7 @@ class RunView:
     """Shows a run: for each algorithm its accuracy as a curve, megabytes and time left; or a line now and then."""
 
     def __init__(
-        self,
-        algorithms: list[Algorithm],
-        rounds: int,
-        plain: bool,
-        stop: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
+        self, algorithms: list[Algorithm], rounds: int, plain: bool, stop: Callable[[], None], clock: Clock = monotonic
     ) -> None:
         """Let `stop` be called after every round; it raises when the run shall end."""
         self._rounds, self._stop, self._clock, self._every = rounds, stop, clock, line_every(plain)
@@ -37,8 +35,6 @@ class RunView:
         self._pace = Pace({row.name: row.central for row in algorithms}, rounds, clock)
         self._curves: dict[str, list[float | None]] = {name: [] for name in self._titles}
         self._bytes = dict.fromkeys(self._titles, 0)
-        self._low, self._high = float("inf"), 0.0  # of all accuracies: one scale for all curves
-        self._now = ""
         self._begun = self._last = clock()
         self._lock = threading.RLock()  # the terminal is drawn from a thread of its own
         self._live = None
@@ -67,7 +63,6 @@ class RunView:
         """Announce an algorithm that starts at round `first`."""
         with self._lock:
             self._pace.begin(algorithm, first)
-            self._now = algorithm
             for row in rows[:first]:
                 self._note(algorithm, row)
         if first and not self._live:
@@ -91,11 +86,9 @@ class RunView:
     def _note(self, algorithm: str, row: Row) -> None:
         curve, accuracy = self._curves[algorithm], row["accuracy"]
         self._bytes[algorithm] += row["wire_bytes"]
-        if accuracy is None:
-            curve.append(curve[-1] if curve else None)  # not tested: what was known
-        else:
-            curve.append(accuracy)
-            self._low, self._high = min(self._low, accuracy), max(self._high, accuracy)
+        if accuracy is None and curve:
+            accuracy = curve[-1]  # not tested: what was known
+        curve.append(accuracy)
 
     def _accuracy(self, algorithm: str) -> str:
         curve = self._curves[algorithm]
@@ -113,12 +106,14 @@ class RunView:
                 widths.pop()  # the last columns matter least
             room = min(_WIDEST, width - sum(widths) - 2 * len(widths) - 1)
             marks, blank = (BLOCKS, "·") if blocks else (ASCII, " ")
-            top = max(self._high, self._low + _SPAN)
+            known = [value for curve in self._curves.values() for value in curve if value is not None]
+            low = min(known, default=0.0)  # one scale for all curves
+            top = max([0.0, low + _SPAN, *known])
             lines = []
             for name, (title, *others) in fields.items():
-                line = Text(f"{title:<{widths[0]}}"[: width - 1], "bold" if name == self._now else "")
+                line = Text(f"{title:<{widths[0]}}"[: width - 1], "bold" if name == self._pace.now else "")
                 if room >= 4:
-                    curve = sparkline(self._curves[name], self._rounds, room, self._low, top, marks)
+                    curve = sparkline(self._curves[name], self._rounds, room, low, top, marks)
                     line.append(f"  {curve}", "cyan").append(blank * (room - len(curve)), "dim")
                 for wide, text in zip(widths[1:], others, strict=False):
                     line.append(f"  {text:>{wide}}", "")
@@ -130,10 +125,9 @@ class RunView:
 
     def _fields(self, name: str) -> list[str]:
         done, left = len(self._curves[name]), self._pace.left_of(name)
+        rest = "" if left is None else "ended" if left == 0 else f"{clock_time(left)} left"
         if done == self._rounds:
             rest = "done"
-        else:
-            rest = "" if left is None else "ended" if left == 0 else f"{clock_time(left)} left"
         return [
             self._titles[name],
             f"{self._accuracy(name):>6}",
@@ -148,6 +142,58 @@ class RunView:
         rest = "measuring the pace" if left is None else f"about {clock_time(left)} left"
         gone = clock_time(self._clock() - self._begun)
         return f"{rest}, {gone} gone, {done} of {total} rounds; Ctrl-C stops after this one"
+
+
+class Pace:
+    """Counts rounds and measures what they take; rounds of an earlier session count as done but say nothing of pace."""
+
+    def __init__(self, kinds: Mapping[str, bool], rounds: int, clock: Clock) -> None:
+        """Take the algorithms, with whether each is central: that makes another pace."""
+        self._clock, self._rounds, self._kinds = clock, rounds, kinds
+        self._left = dict.fromkeys(kinds, rounds)
+        self._took: dict[str, deque[float]] = {}
+        self._last = clock()
+        self.now: str | None = None  # the algorithm that is trained at present
+
+    def begin(self, algorithm: str, first: int) -> None:
+        """Start an algorithm at round `first`; the one before is over, wherever it got to."""
+        if self.now is not None:
+            self._left[self.now] = 0
+        self.now, self._left[algorithm] = algorithm, self._rounds - first
+        self._last = self._clock()
+
+    def round(self, algorithm: str, done: int) -> None:
+        """Note a finished round."""
+        now = self._clock()
+        if algorithm in self._took:
+            self._took[algorithm].append(now - self._last)
+        else:  # the first round also starts workers and reads pictures
+            self._took[algorithm] = deque(maxlen=_RECENT)
+        self._last, self._left[algorithm] = now, self._rounds - done
+
+    def left_of(self, algorithm: str) -> float | None:
+        """Seconds an algorithm still takes, by its own pace or else that of similar ones; None while none is known."""
+        left, each = self._left[algorithm], self._each(algorithm)
+        if not left:
+            return 0.0
+        if each is not None:
+            since = self._clock() - self._last if algorithm == self.now else 0.0
+            return max(left * each - min(since, each), 0.0)
+        known = {name: own for name in self._left if (own := self._each(name)) is not None}
+        alike = [own for name, own in known.items() if self._kinds[name] == self._kinds[algorithm]] or [*known.values()]
+        return left * sum(alike) / len(alike) if alike else None
+
+    def _each(self, algorithm: str) -> float | None:
+        """Seconds per round of an algorithm; None before two rounds were seen."""
+        took = self._took.get(algorithm)
+        return sum(took) / len(took) if took else None
+
+    @property
+    def left(self) -> float | None:
+        """Seconds the whole run still takes; None while nothing is known."""
+        each = [self.left_of(name) for name in self._left]
+        known = [seconds for seconds in each if seconds is not None]
+        return sum(known) if len(known) == len(each) else None
 
 
 def clock_time(seconds: float) -> str:

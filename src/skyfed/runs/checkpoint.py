@@ -49,70 +49,78 @@ class Saved:
         return self.round + 1
 
 
-def save_checkpoint(
-    folder: Path, round: int, state: Arrays, world: Arrays, run: str, label: str, kept: dict[int, int]
-) -> None:
-    """Write the state of a row after `round` and drop what is no longer needed; memories were written before."""
-    about = {"round": str(round), "run": run, "algorithm": label, "memories": json.dumps(kept)}
-    arrays = {_STATE + name: array for name, array in state.items()}
-    arrays |= {_WORLD + name: array for name, array in world.items()}
-    write_whole(folder / f"round-{round:05d}.safetensors", _pack(arrays, about, FORMAT))
-    with storage_errors(folder):
-        for old in _in_order(folder)[:-_KEPT]:
-            old.unlink()
-        memories = list(folder.glob("memory-*.safetensors"))
-        if memories:
-            named = {_memory(folder, *pair) for path in _in_order(folder) for pair in _named(path).items()}
-            for path in memories:
-                if path not in named:
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of one row in a folder of their own; `run` and `label` say whose they are."""
+
+    folder: Path
+    run: str
+    label: str
+
+    def about(self, round: int, **more: str) -> dict[str, str]:
+        """Return the description of what is saved after a round."""
+        return {"run": self.run, "algorithm": self.label, "round": str(round), **more}
+
+    def save(self, round: int, state: Arrays, world: Arrays, kept: dict[int, int]) -> None:
+        """Write the state of the row after `round` and drop what is no longer needed; memories were written before."""
+        arrays = {_STATE + name: array for name, array in state.items()}
+        arrays |= {_WORLD + name: array for name, array in world.items()}
+        about = self.about(round, memories=json.dumps(kept))
+        write_whole(self.folder / f"round-{round:05d}.safetensors", _pack(arrays, about, FORMAT))
+        with storage_errors(self.folder):
+            for old in self._in_order()[:-_KEPT]:
+                old.unlink()
+            if memories := set(self.folder.glob("memory-*.safetensors")):
+                named = {self._memory(*pair) for path in self._in_order() for pair in _named(path).items()}
+                for path in memories - named:
                     path.unlink()
 
+    def save_memory(self, vehicle: int, round: int, memory: Arrays) -> None:
+        """Write a vehicle's memory as it is after a round."""
+        write_whole(self._memory(vehicle, round), _pack(memory, self.about(round, vehicle=str(vehicle)), FORMAT))
 
-def save_memory(folder: Path, vehicle: int, round: int, memory: Arrays, run: str, label: str) -> None:
-    """Write a vehicle's memory as it is after a round."""
-    about = {"round": str(round), "run": run, "algorithm": label, "vehicle": str(vehicle)}
-    write_whole(_memory(folder, vehicle, round), _pack(memory, about, FORMAT))
+    def drop(self, after: int) -> None:
+        """Remove checkpoints and memories of later rounds: they are damaged, or those rounds will be trained again."""
+        with storage_errors(self.folder):
+            for path in self.folder.glob("*.safetensors"):
+                if _round_of(path) > after:
+                    path.unlink()
 
+    def last(self, start: Arrays, live: Callable[[Singles], Singles], whole: int, vehicles: int) -> Saved:
+        """Return the newest good checkpoint of a row that started from `start`.
 
-def drop_checkpoints(folder: Path, after: int) -> None:
-    """Remove checkpoints and memories of later rounds: they are damaged, or those rounds will be trained again."""
-    with storage_errors(folder):
-        for path in folder.glob("*.safetensors"):
-            if _round_of(path) > after:
-                path.unlink()
-
-
-def last_checkpoint(
-    folder: Path, run: str, label: str, start: Arrays, live: Callable[[Singles], Singles], whole: int, vehicles: int
-) -> Saved:
-    """Return the newest good checkpoint of a row that started from `start`.
-
-    live      picks the weights with a gradient from all `whole` weights, which version 0.1.0 saved
-    vehicles  the number of vehicles that a saved agreement must have
-    """
-    complaints: list[str] = []
-    owner = {"run": run, "algorithm": label}
-    for path in reversed(_in_order(folder)):
-        try:
-            arrays, about = _unpack(path, (FORMAT, FIRST), {**owner, "round": str(_round_of(path))})
-            world = None
-            if about["format"] == FIRST:
-                if len(arrays["weights"]) != whole:
+        live      picks the weights with a gradient from all `whole` weights, which version 0.1.0 saved
+        vehicles  the number of vehicles that a saved agreement must have
+        """
+        complaints: list[str] = []
+        for path in reversed(self._in_order()):
+            try:
+                arrays, about = _unpack(path, (FORMAT, FIRST), self.about(_round_of(path)))
+                world = None
+                if about["format"] == FIRST:
+                    if len(arrays["weights"]) != whole:
+                        raise BadInputError(f"{path}: holds a model of another size")
+                    state = {"weights": live(arrays["weights"]), "buffers": arrays["buffers"]}
+                    state |= _agreement(path, about, vehicles)
+                else:
+                    state, world = _part(arrays, _STATE), _part(arrays, _WORLD)
+                if any(name not in state or state[name].shape != array.shape for name, array in start.items()):
                     raise BadInputError(f"{path}: holds a model of another size")
-                state = {"weights": live(arrays["weights"]), "buffers": arrays["buffers"]}
-                state |= _agreement(path, about, vehicles)
-            else:
-                state, world = _part(arrays, _STATE), _part(arrays, _WORLD)
-            if any(name not in state or state[name].shape != array.shape for name, array in start.items()):
-                raise BadInputError(f"{path}: holds a model of another size")
-            kept, memories = _kept(path, about), {}
-            for vehicle, t in kept.items():
-                wanted = {**owner, "round": str(t), "vehicle": str(vehicle)}
-                memories[vehicle], _ = _unpack(_memory(folder, vehicle, t), (FORMAT,), wanted)
-            return Saved(int(about["round"]), state, world, memories, kept, complaints)
-        except BadInputError as error:
-            complaints.append(str(error))
-    return Saved(complaints=complaints)
+                kept = _kept(path, about)
+                memories = {
+                    u: _unpack(self._memory(u, t), (FORMAT,), self.about(t, vehicle=str(u)))[0] for u, t in kept.items()
+                }
+                return Saved(int(about["round"]), state, world, memories, kept, complaints)
+            except BadInputError as error:
+                complaints.append(str(error))
+        return Saved(complaints=complaints)
+
+    def _memory(self, vehicle: int, round: int) -> Path:
+        return self.folder / f"memory-{vehicle:05d}-{round:05d}.safetensors"
+
+    def _in_order(self) -> list[Path]:
+        paths = self.folder.glob("round-*.safetensors")
+        return sorted((path for path in paths if _round_of(path) >= 0), key=_round_of)
 
 
 def pack_model(weights: Singles, buffers: Singles, about: dict[str, str]) -> bytes:
@@ -192,14 +200,6 @@ def _named(path: Path) -> dict[int, int]:
             return _kept(path, json.loads(file.metadata()["about"]))
     except (OSError, SafetensorError, KeyError, ValueError, TypeError, AttributeError, RecursionError, BadInputError):
         return {}
-
-
-def _memory(folder: Path, vehicle: int, round: int) -> Path:
-    return folder / f"memory-{vehicle:05d}-{round:05d}.safetensors"
-
-
-def _in_order(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.glob("round-*.safetensors") if _round_of(path) >= 0), key=_round_of)
 
 
 def _round_of(path: Path) -> int:

@@ -13,7 +13,7 @@ import xxhash
 from skyfed.columns import Column
 from skyfed.files import write_whole
 from skyfed.onboard import Onboard
-from skyfed.runs.checkpoint import Saved, drop_checkpoints, last_checkpoint, pack_model, save_checkpoint, save_memory
+from skyfed.runs.checkpoint import Checkpoints, Saved, pack_model
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row, Table, damaged, is_done, set_aside
 from skyfed.station import Report
@@ -27,13 +27,12 @@ class RowRecorder:
     def __init__(
         self, folder: RunFolder, onboard: Onboard, label: str, world: World, identity: str, after: Callable[[Row], None]
     ) -> None:
-        self._config = onboard.config
-        self._label, self._world, self._identity, self._after = label, world, identity, after
+        self._config, self._world, self._after = onboard.config, world, after
         self._engine, self._algorithm = onboard.engine, onboard.algorithms[label]
         self._columns = (*self._algorithm.columns, *self._algorithm.station_columns)
         metrics = [Column(name, "float", "a metric of the task", empty=True) for name in onboard.task.metrics]
         self.path = folder.subfolder(label)
-        self._checkpoints = folder.subfolder(f"{label}/checkpoints")
+        self._checkpoints = Checkpoints(folder.subfolder(f"{label}/checkpoints"), identity, label)
         self._rounds, self._theory = Table(self.path, "rounds", metrics), Table(self.path, "theory")
         self._uplink, self._vehicles = Table(self.path, "uplink", self._columns), Table(self.path, "vehicles")
         self._others = [self._vehicles, *([self._theory] if self._algorithm.settings.theory.every else [])]
@@ -52,15 +51,13 @@ class RowRecorder:
         complaints = set_aside(self.path)
         start = self._algorithm.start(self._engine.initial())
         layout = self._engine.layout
-        saved = last_checkpoint(
-            self._checkpoints, self._identity, self._label, start, layout.of_live, layout.size, self._config.vehicles
-        )
+        saved = self._checkpoints.last(start, layout.of_live, layout.size, self._config.vehicles)
         complaints += saved.complaints
         if not self._complete(saved.first):
             complaints.append(f"{self.path}: rounds are missing from the tables; starting over")
             saved = Saved()
         first = saved.first
-        drop_checkpoints(self._checkpoints, saved.round)
+        self._checkpoints.drop(saved.round)
         rows = self._uplink.keep(first)
         if saved.world is None:
             self._world.replay(rows)
@@ -94,11 +91,10 @@ class RowRecorder:
         self._changed |= report.changed
         if (t + 1) % self._config.checkpoint_every == 0 or t == self._config.rounds - 1:
             for u in sorted(self._changed):
-                save_memory(self._checkpoints, u, t, memories[u], self._identity, self._label)
+                self._checkpoints.save_memory(u, t, memories[u])
                 self._kept[u] = t
             self._changed.clear()
-            world = self._world.state()
-            save_checkpoint(self._checkpoints, t, state, world, self._identity, self._label, self._kept)
+            self._checkpoints.save(t, state, self._world.state(), self._kept)
         if t == self._config.rounds - 1:
             self.finish(state)
         self._clock = time.perf_counter()
@@ -112,7 +108,7 @@ class RowRecorder:
         """Turn the tables into Parquet and save the models; may be repeated where it was cut short."""
         for table in (self._uplink, *self._others):
             table.finish()
-        about = {"run": self._identity, "algorithm": self._label, "round": str(self._config.rounds - 1)}
+        about = self._checkpoints.about(self._config.rounds - 1)
         models = self._algorithm.deliver(state)
         files = {"model": (next(iter(models.values())), about)}
         if len(models) > 1:
@@ -185,12 +181,9 @@ class RowRecorder:
         """Return the mean over the places of the best past accuracy less the present one, on the whole test set."""
         if per_class is None:
             return None
-        now = np.array([np.nan if x is None else x for x in per_class])
-        if self._best_class is None:
-            self._best_class = now
-            return 0.0
-        lost = np.fmax(self._best_class - now, 0.0)
-        self._best_class = np.fmax(self._best_class, now)
+        now = np.array(per_class, np.float64)
+        best = now if self._best_class is None else self._best_class
+        self._best_class, lost = np.fmax(best, now), np.fmax(best - now, 0.0)
         return float(np.nanmean(lost)) if np.isfinite(lost).any() else 0.0
 
 

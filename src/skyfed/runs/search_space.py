@@ -178,10 +178,6 @@ class Trials:
         self._all[number] = replace(self._all[number], state=state, results=tuple(results or ()))
         self._write()
 
-    def best(self, upwards: bool) -> Trial | None:
-        """Return the best finished trial, the first of equals."""
-        return next(iter(self.ranked(upwards)), None)
-
     def ranked(self, upwards: bool) -> list[Trial]:
         """Return the finished trials, the best first; equals in the order of their numbers."""
         done = [trial for trial in self if trial.state == "done"]

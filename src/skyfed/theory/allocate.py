@@ -7,7 +7,7 @@ values, so all are tried.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +16,8 @@ from skyfed.types import Floats
 
 DELTAS: Floats = np.round(np.arange(0, 0.951, 0.025), 3)
 RAWS: Floats = np.round(np.arange(0, 1.001, 0.02), 2)
+Excess = Callable[[float, float], float]  # of delta and raw: how far budgets are exceeded, at most 1 is within all
 _SAMPLE = 1 << 16
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What a vehicle does in a round, and the bound's terms it controls."""
-
-    delta: float
-    raw: float
-    error: float
-    fits: bool
 
 
 def pruning_errors(weights: NDArray[np.floating]) -> Floats:
@@ -38,28 +29,19 @@ def pruning_errors(weights: NDArray[np.floating]) -> Floats:
 
 
 def choose(
-    errors: Floats,
-    beta: float,
-    eta: float,
-    alpha: float,
-    noise: float,
-    q: float,
-    may_prune: bool,
-    raws: Floats,
-    fits: Callable[[float, float], bool],
-    cheapest: Callable[[float, float], float],
-) -> Choice:
-    """Return the choice with the least error of those that fit the budgets; the cheapest where none does.
+    errors: Floats, beta: float, eta: float, alpha: float, noise: float, q: float, raws: Floats, excess: Excess
+) -> tuple[float, float]:
+    """Return delta and the probability of a raw upload with the least error within the budgets, or the least excess.
 
-    errors  ||w - w_bar||^2 for each of DELTAS    fits, cheapest  of (delta, raw): within the budgets; how far off
-    raws    probabilities of a raw upload that may be chosen    noise  sigma^2 + 2 kappa g^2
+    errors  ||w - w_bar||^2 for those of DELTAS that may be chosen, the first    noise  sigma^2 + 2 kappa g^2
+    raws    probabilities of a raw upload that may be chosen
     """
-    choices = []
-    for delta, lost in zip(DELTAS.tolist() if may_prune else DELTAS[:1].tolist(), errors, strict=False):
-        for raw in raws.tolist():
-            error = float(beta**2 * alpha * lost + 2 * beta * eta * alpha**2 * (1 - raw) * q * noise)
-            choices.append(Choice(delta, raw, error, fits(delta, raw)))
-    fitting = [choice for choice in choices if choice.fits]
-    if fitting:
-        return min(fitting, key=lambda choice: (choice.error, choice.delta, -choice.raw))
-    return min(choices, key=lambda choice: (cheapest(choice.delta, choice.raw), choice.error))
+    lost = dict(zip(DELTAS.tolist(), errors, strict=False))
+
+    def rank(choice: tuple[float, float]) -> tuple[float, ...]:
+        delta, raw = choice
+        error = float(beta**2 * alpha * lost[delta] + 2 * beta * eta * alpha**2 * (1 - raw) * q * noise)
+        over = excess(delta, raw)
+        return (1.0, error, delta, -raw) if over <= 1 else (over, error)
+
+    return min(product(lost, raws.tolist()), key=rank)

@@ -106,9 +106,8 @@ def averaged(rounds: Sequence[Round], form: Form = "corrected") -> dict[str, flo
     each = [bound(given, form).terms for given in rounds]
     mean = {name: float(np.mean([terms[name] for terms in each])) for name in TERMS}
     if form != "corrected":
-        mean[TERMS[1]] = float(
-            np.mean([terms[TERMS[1]] / given.kappa for terms, given in zip(each, rounds, strict=True)])
-        )
+        noise = [terms[TERMS[1]] / given.kappa for terms, given in zip(each, rounds, strict=True)]
+        mean[TERMS[1]] = float(np.mean(noise))
     return mean
 
 
@@ -170,8 +169,7 @@ def _corrected(given: Round) -> Bound:
 def largest_rate(given: Round, form: Form = "corrected") -> float:
     """Return the largest learning rate that the theorem allows for both eta and eta_local."""
     if form != "corrected":
-        limits = (condition.limit for condition in _printed(given, form).conditions)
-        return float(min(limits))
+        return float(min(condition.limit for condition in _printed(given, form).conditions))
     low, high = 0.0, 1 / (4 * given.beta * given.kappa)
     for _ in range(60):
         middle = (low + high) / 2

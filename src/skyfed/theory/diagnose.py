@@ -33,10 +33,6 @@ class Diagnosis:
     variance: float
     pruned: bool
 
-    def averages(self, form: Form) -> dict[str, float]:
-        """Return the terms averaged over the measured rounds (Eq. 20)."""
-        return averaged(self.constants, form)
-
     def largest_rate(self, form: Form) -> float:
         """Return the largest rate that every measured round allows."""
         return min(largest_rate(given, form) for given in self.constants)
@@ -44,9 +40,8 @@ class Diagnosis:
     def failing(self, form: Form) -> list[tuple[str, int, float]]:
         """Return the conditions that fail: name, in how many rounds, and the worst factor by which."""
         failed: dict[str, list[float]] = {}
-        for condition in (condition for each in self.bounds[form] for condition in each.conditions):
-            if not condition.holds:
-                failed.setdefault(condition.name, []).append(condition.value / condition.limit)
+        for broken in (condition for each in self.bounds[form] for condition in each.conditions if not condition.holds):
+            failed.setdefault(broken.name, []).append(broken.value / broken.limit)
         return [(name, len(factors), max(factors)) for name, factors in failed.items()]
 
     def errors_at(self, rate: float) -> dict[str, float]:

@@ -8,8 +8,9 @@ import numpy as np
 from scipy.optimize import linprog
 
 from skyfed.columns import Column
+from skyfed.jobs import Reply
 from skyfed.theory.bound import Round
-from skyfed.types import Bools, Ints, Probe, Singles
+from skyfed.types import Bools, Ints, Singles
 
 Row = dict[str, Any]
 
@@ -56,18 +57,24 @@ class Gathering:
         self._masked, self._whole, self._trained = np.zeros(size), np.zeros(size), np.zeros(size, bool)
         self._rows: list[Row] = []
 
-    def add(self, probe: Probe, mask: Bools | None, alpha: float, **known: float) -> None:
-        """Add a vehicle that took part with this mask and weight."""
-        slope = probe.gradient.astype(np.float64)
+    def add(self, probed: Reply, mask: Bools | None, alpha: float, **known: float) -> None:
+        """Add a vehicle that took part with this mask and weight, by what it measured.
+
+        gradient   (n,) of f_u(. | D_u^t) at w^t, live entries      now        f_u(w^t | D_u^t)
+        sigma2     variance of a mini-batch's gradient around it    kept       f_u(w^{t+1} | D_u^t)
+        phi        squared gradient shift from D_u^{t-1} at w^t     after      f_u(w^{t+1} | D_u^{t+1})
+        curvature  largest |eigenvalue| of the Hessian found        secant     ||gradient change|| / ||w^{t+1} - w^t||
+        """
+        measured, slope = probed.words, probed.arrays["gradient"].astype(np.float64)
         masked = slope if mask is None else slope * mask
         self._masked += alpha * masked
         self._whole += alpha * slope
         self._trained |= True if mask is None else mask
         lost = np.zeros(0) if mask is None else self._weights[~mask]
         self._rows.append({
-            "vehicles": probe.vehicle, "alpha": alpha, "sigma2": probe.sigma2, "phi": probe.phi,
-            "own2": float(masked @ masked), "pruned": float(lost @ lost), "curvature": probe.curvature,
-            "secant": probe.secant, "now": probe.now, "kept": probe.kept, "after": probe.after, **known,
+            "vehicles": measured["vehicle"], "alpha": alpha, "sigma2": measured["sigma2"], "phi": measured["phi"],
+            "own2": float(masked @ masked), "pruned": float(lost @ lost),
+            **{name: measured[name] for name in ("curvature", "secant", "now", "kept", "after")}, **known,
         })  # fmt: skip
 
     def row(self, t: int, kappa: int, eta: float, eta_local: float) -> Row:

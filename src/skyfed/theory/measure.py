@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from skyfed.jobs import Job, Reply
 from skyfed.learning.batches import Batch, Batches
 from skyfed.learning.engine import Engine
 from skyfed.learning.flat import FlatModel
 from skyfed.learning.settings import TrainSettings
 from skyfed.rng import stream
 from skyfed.theory.settings import TheorySettings
-from skyfed.types import Floats, Ints, Model, Singles
+from skyfed.types import Floats, Ints
 
 if TYPE_CHECKING:
     from skyfed.tasks.task import Loss
@@ -131,36 +132,26 @@ def _flat_gradient(value: Tensor, weights: Sequence[Tensor], create_graph: bool 
     return torch.cat([slope.reshape(-1) for slope in slopes])
 
 
-def probe_vehicle(
-    engine: Engine,
-    train: TrainSettings,
-    theory: TheorySettings,
-    now: Model,
-    after: Model,
-    sets: Sequence[Ints],
-    key: tuple[int, int, int],
-) -> tuple[dict[str, float], Singles]:
-    """Measure a vehicle's loss around two models; `sets` are its samples of the rounds before, now and after.
-
-    key: seed, round and vehicle of the random stream for the curvature.
-    """
-    seed, t, vehicle = key
+def probe_vehicle(engine: Engine, train: TrainSettings, theory: TheorySettings, seed: int, job: Job) -> Reply:
+    """Measure a vehicle's loss around the two models that it is sent, on its samples of three rounds."""
     model, batches, loss = engine.training(), engine.batches, engine.task.loss
-    total = len(engine.task.train)
-    parts = Partition(sets[0], sets[1], sets[2], train.batch_size, theory.batches, seed, total)
-    model.load(now.weights, now.buffers)
+    weights, moved = job.sent["weights"], job.sent["weights after"]
+    before, now, after = (job.data[name] for name in ("before", "samples", "later"))
+    parts = Partition(before, now, after, train.batch_size, theory.batches, seed, len(engine.task.train))
+    model.load(weights, job.sent["buffers"])
     old = sums(model, batches, among(parts.now, parts.before, True), loss)
     here = old.plus(sums(model, batches, among(parts.now, parts.before, False), loss))
     shift = here.mean - old.plus(sums(model, batches, among(parts.before, parts.now, False), loss)).mean
-    model.load(after.weights, after.buffers)
+    model.load(moved, job.sent["buffers after"])
     there = sums(model, batches, parts.now, loss)
     later = losses(model, batches, parts.after, loss)
     wide = (batches.take(part) for part in parts.now[: theory.beta_batches])
     pairs = [(inputs.contiguous(), targets) for inputs, targets in wide]  # channel by channel
-    rng = stream(seed, "theory curvature", t, vehicle)
-    bent = curvature(engine.plain(now.weights), pairs, theory.beta_steps, rng, loss)
-    far = float(np.linalg.norm(after.weights.astype(np.float64) - now.weights))
+    rng = stream(seed, "theory curvature", job.round, job.vehicle or 0)
+    bent = curvature(engine.plain(weights), pairs, theory.beta_steps, rng, loss)
+    far = float(np.linalg.norm(moved.astype(np.float64) - weights))
     measured = {
+        "vehicle": job.vehicle,
         "sigma2": spread(here, train.batch_size),
         "phi": float(shift @ shift),
         "now": here.loss / here.count,
@@ -169,4 +160,4 @@ def probe_vehicle(
         "curvature": bent,
         "secant": float(np.linalg.norm(there.mean - here.mean)) / far if far else 0.0,
     }
-    return measured, here.mean.astype(np.float32)
+    return Reply(measured, arrays={"gradient": here.mean.astype(np.float32)})

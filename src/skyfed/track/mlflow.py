@@ -25,8 +25,8 @@ class Mlflow:
         known = self._client.get_experiment_by_name(run.settings.project)
         self._experiment = known.experiment_id if known else self._client.create_experiment(run.settings.project)
 
-    def begin(self, algorithm: str, points: list[Point]) -> None:
-        """Open an algorithm's run with its settings, or go on in it, and log the rounds that it lacks."""
+    def begin(self, algorithm: str) -> None:
+        """Open an algorithm's run with its settings, or continue it."""
         known = self._ledger.get("mlflow", algorithm)
         if known is None or not self._active(known):
             tags = {"algorithm": algorithm, "run": str(self._run.folder.resolve())}
@@ -39,17 +39,15 @@ class Mlflow:
         self._id = known
         self._client.update_run(known, status="RUNNING")
         self._there = {metric.step for metric in self._client.get_metric_history(known, "seconds")}
-        self._log([point for point in points if point.step not in self._there])
 
-    def round(self, point: Point) -> None:
-        """Log a round; one that was trained again after a stop is there already."""
-        if point.step not in self._there:
-            self._log([point])
+    def log(self, points: list[Point]) -> None:
+        """Log rounds; one that was trained again after a stop is there already."""
+        self._send([point for point in points if point.step not in self._there])
 
     def end(self, summary: dict[str, float], whole: bool) -> None:
         """Close the run with its figures at the end."""
         if whole:
-            self._log([Point(0, time.time(), {f"final_{name}": value for name, value in summary.items()})])
+            self._send([Point(0, time.time(), {f"final_{name}": value for name, value in summary.items()})])
         self._client.set_terminated(self._id, "FINISHED" if whole else "KILLED")
 
     def _active(self, run: str) -> bool:
@@ -58,7 +56,7 @@ class Mlflow:
         except MlflowException:
             return False
 
-    def _log(self, points: list[Point]) -> None:
+    def _send(self, points: list[Point]) -> None:
         metrics = [
             Metric(name, value, int(point.time * 1000), point.step)
             for point in points

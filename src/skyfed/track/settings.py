@@ -33,12 +33,11 @@ class TrackSettings(StrictSettings):
             raise ValueError("a tracker is named twice")
         return names
 
-
-def require_trackers(settings: TrackSettings) -> None:
-    """Raise BadInputError for a tracker that is not installed, before anything is run."""
-    for name in settings.to:
-        package = importlib.util.find_spec(name)
-        if package is None or package.origin is None:  # W&B makes folders of that name, which are not the package
-            raise BadInputError(
-                f'track.to: {name} is not installed; allowed: pip install "skyfed[track]", or without it'
-            )
+    def require_installed(self) -> None:
+        """Raise BadInputError for a tracker that is not installed, before anything is run."""
+        for name in self.to:
+            package = importlib.util.find_spec(name)
+            if package is None or package.origin is None:  # W&B makes folders of that name, which are not the package
+                raise BadInputError(
+                    f'track.to: {name} is not installed; allowed: pip install "skyfed[track]", or without it'
+                )

@@ -3,16 +3,12 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from skyfed.files import from_home, read_json_table, write_whole
 from skyfed.track.settings import TrackSettings
 
 Value = bool | int | float | str
-SCALARS = (
-    "accuracy", "accuracy_full", "loss", "train_loss", "forgetting", "eta", "eta_local", "seconds", "wire_bytes",
-    "downlink_bytes", "uploads", "dropped", "train_size", "test_size",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,11 +23,11 @@ class Point:
 class Sink(Protocol):
     """A tracker: one run of its own for each algorithm, one after the other."""
 
-    def begin(self, algorithm: str, points: list[Point]) -> None:
-        """Open the algorithm's run, new or again; `points` are the rounds that are done."""
+    def begin(self, algorithm: str) -> None:
+        """Open the algorithm's run, new or again."""
 
-    def round(self, point: Point) -> None:
-        """Add a round."""
+    def log(self, points: list[Point]) -> None:
+        """Add rounds: those that were done before, then each as it ends."""
 
     def end(self, summary: dict[str, float], whole: bool) -> None:
         """Close the algorithm's run; `whole` if it was trained to the end."""
@@ -74,20 +70,3 @@ class Ledger:
         if self.get(*key) != value:
             self._known[" ".join(key)] = value
             write_whole(self._path, json.dumps(self._known, indent=2).encode())
-
-
-def scalars(row: dict[str, Any], sent: int) -> dict[str, float]:
-    """Return what trackers show of a round; `sent` counts all bytes up to it."""
-    known = {name: float(row[name]) for name in SCALARS if row.get(name) is not None}
-    return {**known, "megabytes_sent": sent / 1e6}
-
-
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Value]:
-    """Return settings as "table.key": value; lists as JSON."""
-    leaves: dict[str, Value] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            leaves |= flat(value, f"{prefix}{key}.")
-        else:
-            leaves[f"{prefix}{key}"] = value if isinstance(value, bool | int | float | str) else json.dumps(value)
-    return leaves

@@ -26,19 +26,21 @@ class TensorBoard:
             ledger.put(name, "tensorboard")
             self._place /= name
 
-    def begin(self, algorithm: str, points: list[Point]) -> None:
-        """Open the events of an algorithm with its settings and the rounds that are done."""
+    def begin(self, algorithm: str) -> None:
+        """Open the events of an algorithm with its settings."""
         place = self._place / algorithm
         for old in place.glob("events.out.tfevents.*"):
             old.unlink()
         self._writer = SummaryWriter(str(place))
         for part in hparams({**self._hparams, "algorithm": algorithm}, {"accuracy": 0.0})[:2]:
             self._writer._get_file_writer().add_summary(part)
-        self._add(points)
 
-    def round(self, point: Point) -> None:
-        """Add a round and let it be seen."""
-        self._add([point])
+    def log(self, points: list[Point]) -> None:
+        """Add rounds and flush them, so that they are visible at once."""
+        for point in points:
+            for name, value in point.values.items():
+                self._writer.add_scalar(name, value, point.step, point.time)
+        self._writer.flush()
 
     def end(self, summary: dict[str, float], whole: bool) -> None:
         """Close the events; the figures at the end stand in a text of their own."""
@@ -47,9 +49,3 @@ class TensorBoard:
             self._writer.add_text("summary", "\n".join(["| figure | at the end |", "|---|---|", *lines]))
             self._writer._get_file_writer().add_summary(hparams({}, {"accuracy": 0.0})[2])
         self._writer.close()
-
-    def _add(self, points: list[Point]) -> None:
-        for point in points:
-            for name, value in point.values.items():
-                self._writer.add_scalar(name, value, point.step, point.time)
-        self._writer.flush()

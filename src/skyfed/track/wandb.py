@@ -20,8 +20,8 @@ class WeightsAndBiases:
     def __init__(self, run: Tracked, ledger: Ledger) -> None:
         self._tracked, self._ledger = run, ledger
 
-    def begin(self, algorithm: str, points: list[Point]) -> None:
-        """Open an algorithm's run with its settings and the rounds that it lacks."""
+    def begin(self, algorithm: str) -> None:
+        """Open an algorithm's run with its settings."""
         settings, place = self._tracked.settings, self._tracked.place
         known = self._ledger.get("wandb", algorithm) or uuid.uuid4().hex[:12]
         self._ledger.put(known, "wandb", algorithm)
@@ -37,13 +37,12 @@ class WeightsAndBiases:
                 console="off", silent=True, disable_git=True, save_code=False, x_disable_meta=True, x_disable_stats=True
             ),
         )  # fmt: skip
-        for point in points:
-            self.round(point)
 
-    def round(self, point: Point) -> None:
-        """Log a round, unless the server has it."""
-        if point.step >= self._run.step:
-            self._run.log(point.values, step=point.step)
+    def log(self, points: list[Point]) -> None:
+        """Log the rounds that the server does not have."""
+        for point in points:
+            if point.step >= self._run.step:
+                self._run.log(point.values, step=point.step)
 
     def end(self, summary: dict[str, float], whole: bool) -> None:
         """Close the run with its figures at the end."""

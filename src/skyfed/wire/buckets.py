@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from skyfed.types import Bools, Floats, Ints, Levels, Singles
+from skyfed.wire.reader import CHUNK
 
 Coded = tuple[Levels, Singles, int]  # levels, norms, seed
 
@@ -13,7 +14,6 @@ TENSOR = -1  # bucket code: one norm per parameter tensor
 SMALLEST = 8  # entries a bucket of n has at least
 ROUNDING = (1 + 2.0**-7) ** 2  # by how much the square of a norm may grow when it is rounded up to bfloat16
 _MANY = 1000  # buckets from which on they are handled together rather than one by one
-_CHUNK = 1 << 18  # entries handled at a time, to stay in cache
 
 
 def bucket_starts(size: int, bucket: int, starts: Ints, mask: Bools | None) -> Ints:
@@ -29,16 +29,17 @@ def bucket_starts(size: int, bucket: int, starts: Ints, mask: Bools | None) -> I
 
 def bucket_norms(values: Singles, starts: Ints, norm: str) -> Singles:
     """Norm of each bucket, summed in float64 and rounded up to bfloat16, so that no entry exceeds its norm."""
-    if len(starts) < _MANY:
-        norms = np.array([_norm(values[start:stop].astype(np.float64), norm) for start, stop in pairwise(starts)])
+    filled = np.diff(starts) > 0
+    norms = np.zeros(len(filled))
+    if norm == "linf":
+        norms[filled] = np.maximum.reduceat(np.abs(values), starts[:-1][filled])
+    elif len(starts) < _MANY:
+        for k, (start, stop) in enumerate(pairwise(starts)):
+            wide = values[start:stop].astype(np.float64)
+            norms[k] = np.sqrt(np.add.reduce(wide * wide))  # not BLAS, whose sums depend on its threads
     else:
-        filled = np.diff(starts) > 0
-        norms = np.zeros(len(starts) - 1)
-        if norm == "linf":
-            norms[filled] = np.maximum.reduceat(np.abs(values), starts[:-1][filled])
-        else:
-            wide = values.astype(np.float64)
-            norms[filled] = np.sqrt(np.add.reduceat(np.square(wide, out=wide), starts[:-1][filled]))
+        wide = values.astype(np.float64)
+        norms[filled] = np.sqrt(np.add.reduceat(np.square(wide, out=wide), starts[:-1][filled]))
     return up_to_bfloat16(norms)
 
 
@@ -59,17 +60,11 @@ def spread(factors: Singles, starts: Ints) -> Iterator[tuple[int, int, Singles]]
     """Yield runs of entries with the factor of each entry's bucket."""
     if len(factors) < _MANY:
         for factor, (start, stop) in zip(factors, pairwise(starts), strict=True):
-            for first in range(int(start), int(stop), _CHUNK):
-                yield first, min(first + _CHUNK, int(stop)), np.asarray(factor)
+            for first in range(int(start), int(stop), CHUNK):
+                yield first, min(first + CHUNK, int(stop)), np.asarray(factor)
         return
     sizes = np.diff(starts)
-    step = max(1, _CHUNK // max(1, int(sizes.max())))
+    step = max(1, CHUNK // max(1, int(sizes.max())))
     for first in range(0, len(factors), step):
         last = min(first + step, len(factors))
         yield int(starts[first]), int(starts[last]), np.repeat(factors[first:last], sizes[first:last])
-
-
-def _norm(values: Floats, norm: str) -> float:
-    if norm == "linf":
-        return float(np.abs(values).max(initial=0.0))
-    return float(np.sqrt(np.add.reduce(values * values)))  # not BLAS, whose sums depend on its threads

@@ -19,13 +19,12 @@ from skyfed.wire.floats import DIFFERENCES, accumulated, pack_floats, unpack_flo
 from skyfed.wire.levels import CODERS, pack_levels, pack_norms, unpack_levels, unpack_norms
 from skyfed.wire.mask import NONE, pack_mask, unpack_mask
 from skyfed.wire.quantise import QUANTISERS
-from skyfed.wire.reader import SUM, DecodeError, Reader, seal, unpack_head, unseal
+from skyfed.wire.reader import SUM, DecodeError, Reader, chunks, seal, unpack_head, unseal
 from skyfed.wire.reference_model import Expected, Reference
 
 MAGIC, VERSION = b"SKYF", 2
 SCHEMES, RAW = ("raw", *QUANTISERS), 0
 _HEAD = struct.Struct("<4s8BiIIQQQQff4I")
-_CHUNK = 1 << 18  # entries handled at a time
 _MANY = 1000  # levels from which on what their places take is hardly left to chance
 _SPARE = 4096  # bytes that tables of counts may take in a section beyond its plain length
 _LENIENT = 1 + 2.0**-20  # sums of squares may differ that much between processors
@@ -75,12 +74,11 @@ def encode(update: Update, reference: Reference) -> bytes:
         context = QUANTISERS[scheme].context(starts, seed)
         body_form, packed = pack_levels(body.levels, s, context, CODERS[coder], forms[1])
         norms_form, norms = pack_norms(body.norms, forms[2])
-        if _mask_may_go(update, body, len(mask)):
-            levels = _without_mask(update, body)
+        levels = _without_mask(update, body, len(mask))
+        if levels is not None:
             other_form, other = pack_levels(levels, s, None, CODERS[coder])
             if len(other) < len(mask) + len(packed):
-                body = replace(body, levels=levels)
-                update = replace(update, mask=None, channels=None, threshold=float("nan"), body=body)
+                update = replace(update, mask=None, body=replace(body, levels=levels))
                 mask_form, mask, body_form, packed = NONE, b"", other_form, other
     elif body.trained is None:
         body_form, packed = 0, np.ascontiguousarray(body.values, "<f4").tobytes()
@@ -108,11 +106,7 @@ def decode(data: bytes, expected: Expected) -> Update:
     reader = Reader(unseal(data)[_HEAD.size :])
     mask_data, body_data, norms_data, buffers_data = (reader.take(length) for length in head.sections)
     mask, threshold, channels = unpack_mask(head.mask_form, mask_data, head.kept, reference)
-    body: Raw | Quantised
-    if head.scheme == RAW:
-        body = _read_raw(head, body_data, mask, reference)
-    else:
-        body = _read_levels(head, body_data, norms_data, mask, reference)
+    body = _read_body(head, body_data, norms_data, mask, reference)
     buffers = unpack_floats(head.buffers_form, buffers_data, reference.buffers)
     if not np.isfinite(buffers).all():
         raise DecodeError("a buffer is not finite")
@@ -181,7 +175,17 @@ def _check_header(head: Header, length: int, expected: Expected) -> None:
         raise DecodeError(f"{length} bytes, the header says {announced}")
 
 
-def _read_raw(head: Header, data: memoryview, mask: Bools | None, reference: Reference) -> Raw:
+def _read_body(
+    head: Header, data: memoryview, norms_data: memoryview, mask: Bools | None, reference: Reference
+) -> Raw | Quantised:
+    if head.scheme:
+        scheme, starts = SCHEMES[head.scheme], bucket_starts(head.kept, head.bucket, reference.starts, mask)
+        norms = unpack_norms(head.norms_form, norms_data, len(starts) - 1)
+        count, context = QUANTISERS[scheme].count(starts), QUANTISERS[scheme].context(starts, head.seed)
+        levels = unpack_levels(head.body_form, data, count, head.s, context)
+        if scheme == "eden" and head.s > 1 and not levels.all():
+            raise DecodeError("a level is 0 where none can be")
+        return Quantised(scheme, levels, norms, head.s, head.bucket, head.seed)
     near = reference.weights if mask is None else reference.weights[mask]
     values, trained = unpack_floats(head.body_form, data, near), None
     if head.body_form == DIFFERENCES:
@@ -191,18 +195,6 @@ def _read_raw(head: Header, data: memoryview, mask: Bools | None, reference: Ref
     if not np.isfinite(values).all():
         raise DecodeError("a value is not finite")
     return Raw(values, trained, head.rate)
-
-
-def _read_levels(
-    head: Header, data: memoryview, norms_data: memoryview, mask: Bools | None, reference: Reference
-) -> Quantised:
-    scheme, starts = SCHEMES[head.scheme], bucket_starts(head.kept, head.bucket, reference.starts, mask)
-    norms = unpack_norms(head.norms_form, norms_data, len(starts) - 1)
-    count, context = QUANTISERS[scheme].count(starts), QUANTISERS[scheme].context(starts, head.seed)
-    levels = unpack_levels(head.body_form, data, count, head.s, context)
-    if scheme == "eden" and head.s > 1 and not levels.all():
-        raise DecodeError("a level is 0 where none can be")
-    return Quantised(scheme, levels, norms, head.s, head.bucket, head.seed)
 
 
 def entries(update: Update, reference: Reference) -> Singles:
@@ -226,31 +218,28 @@ def _length(update: Update, reference: Reference) -> float:
             sparse = factors[np.searchsorted(starts, places, "right") - 1].astype(np.float64) * body.levels[places]
             return float(np.sqrt(np.add.reduce(sparse * sparse)))
         runs = spread(factors, starts)
-        chunks = (np.multiply(body.levels[start:stop], factor, dtype=np.float64) for start, stop, factor in runs)
+        parts = (np.multiply(body.levels[start:stop], factor, dtype=np.float64) for start, stop, factor in runs)
     else:
         values = entries(update, reference)
-        chunks = (values[start : start + _CHUNK].astype(np.float64) for start in range(0, len(values), _CHUNK))
-    for wide in chunks:
+        parts = (values[part].astype(np.float64) for part in chunks(len(values)))
+    for wide in parts:
         total += float(np.add.reduce(np.square(wide, out=wide)))
     return math.sqrt(total)
 
 
-def _mask_may_go(update: Update, body: Quantised, cost: int) -> bool:
-    """Tell whether a mask of so many bytes can be left out and it may be worth it.
+def _without_mask(update: Update, body: Quantised, cost: int) -> Levels | None:
+    """Return the levels of all entries, 0 for what was pruned, if they may be shorter than a mask of `cost` bytes.
 
-    It can where zeros stay zeros and buckets do not depend on it. Then the places of levels that are not 0 are sent
-    among all entries instead of the kept ones. That takes about log2(size / kept) more bits per level: with many
-    levels never less than three quarters of that, with few perhaps half.
+    The mask can go where zeros stay zeros and buckets do not depend on it. Then the places of levels that are not 0
+    are sent among all entries instead of the kept ones. That takes about log2(size / kept) more bits per level: with
+    many levels never less than three quarters of that, with few perhaps half.
     """
     if update.forms is not None or update.mask is None or body.scheme != "qsgd" or body.bucket > 0:
-        return False
+        return None
     count = int(np.count_nonzero(body.levels))
     more = count * np.log2(max(1, update.size) / max(1, update.kept))
-    return bool(8 * cost > (0.75 if count > _MANY else 0.5) * more)
-
-
-def _without_mask(update: Update, body: Quantised) -> Levels:
-    """Return levels of all entries, 0 for what was pruned; they may be shorter than a mask and the levels under it."""
+    if 8 * cost <= (0.75 if count > _MANY else 0.5) * more:
+        return None
     levels = np.zeros(update.size, np.int8)
     places = places_of(body.levels != 0)
     levels[update.places[places]] = body.levels[places]

@@ -28,8 +28,8 @@ _ENTRY = struct.Struct(f"<{_NAME}sBBB{_MOST_AXES}IQ")  # name, type, axes, form,
 
 def encode_model(round: int, model: Reference, base: Reference | None) -> bytes:
     """Pack the model of a round for a vehicle that has `base`, or for one that has nothing."""
-    weights_form, weights = _pack_floats(model.weights, None if base is None else base.weights)
-    buffers_form, buffers = _pack_floats(model.buffers, None if base is None else base.buffers)
+    weights_form, weights = pack_floats(model.weights, None if base is None else base.weights)
+    buffers_form, buffers = pack_floats(model.buffers, None if base is None else base.buffers)
     head = _MODEL_HEAD.pack(
         MAGIC, MODEL_ALONE, weights_form, buffers_form, round, 0 if base is None else base.digest, model.digest,
         model.size, len(model.buffers), len(weights),
@@ -91,8 +91,7 @@ def encode_content(round: int, arrays: Arrays, base: Arrays | None) -> bytes:
 
 def decode_content(data: bytes, round: int, model: tuple[int, int], most: int, base: Arrays | None) -> Arrays:
     """Read what the station sent: a model of these sizes, or arrays of at most so many entries in all."""
-    version = data[4] if len(data) > 4 else 0
-    if version != NAMED:
+    if data[4:5] != bytes([NAMED]):
         weights, buffers = decode_model(data, round, model, _model_in(base, *model))
         return {"weights": weights, "buffers": buffers}
     magic, _, count, t, before, after = unpack_head(_HEAD, data)
@@ -111,7 +110,7 @@ def decode_content(data: bytes, round: int, model: tuple[int, int], most: int, b
             raise DecodeError(f"array {k} is larger than allowed, or of an unknown kind")
         if name in arrays or not name.isprintable() or raw != name.encode("ascii", "replace").ljust(_NAME, b"\0"):
             raise DecodeError(f"array {k} has no name of its own")
-        arrays[name] = _unpack(name, kind, shape, form, message[at : at + size], (base or {}).get(name))
+        arrays[name] = _unpack(name, kind, shape, form, message[at : at + size], base or {})
         at += size
     if at != len(message):
         raise DecodeError("bytes that belong to no array")
@@ -128,25 +127,23 @@ def _pack(name: str, array: NDArray[Any], base: NDArray[Any] | None) -> tuple[by
             f"array {name!r} of {array.dtype} with {array.ndim} axes cannot be sent; allowed: names of 1 to {_NAME} "
             f"ASCII letters, at most {_MOST_AXES} axes, float32, float64, int8, uint8, int32, int64, bool"
         )
-    form, data = PLAIN, b""
     if code == "<f4":
         near = base.reshape(-1) if base is not None and (base.dtype, base.shape) == (array.dtype, array.shape) else None
-        form, data = _pack_floats(np.ascontiguousarray(array).reshape(-1), near)
+        form, data = pack_floats(np.ascontiguousarray(array).reshape(-1), near)
     else:
-        data = np.ascontiguousarray(array).tobytes()
+        form, data = PLAIN, array.tobytes()
     shape = [*array.shape, *[0] * (_MOST_AXES - array.ndim)]
     return _ENTRY.pack(name.encode(), _DTYPES.index(code), array.ndim, form, *shape, len(data)), data
 
 
-def _unpack(
-    name: str, kind: int, shape: tuple[int, ...], form: int, data: memoryview, base: NDArray[Any] | None
-) -> NDArray[Any]:
-    dtype, size = np.dtype(_DTYPES[kind]), prod(shape)
+def _unpack(name: str, kind: int, shape: tuple[int, ...], form: int, data: memoryview, base: Arrays) -> NDArray[Any]:
+    dtype, size, near = np.dtype(_DTYPES[kind]), prod(shape), base.get(name)
     if kind == 0:
-        if form != PLAIN and (base is None or base.dtype != np.float32 or base.shape != shape):
+        if form == PLAIN:
+            near = np.empty(size, np.float32)  # only its length counts
+        elif near is None or near.dtype != np.float32 or near.shape != shape:
             raise DecodeError(f"array {name!r} is a difference from what is not here")
-        near = np.zeros(size, np.float32) if base is None or form == PLAIN else base.reshape(-1)
-        values: NDArray[Any] = unpack_floats(form, data, near)
+        values: NDArray[Any] = unpack_floats(form, data, near.reshape(-1))
     else:
         if form != PLAIN or len(data) != size * dtype.itemsize:
             raise DecodeError(f"array {name!r} has {len(data)} bytes, expected {size * dtype.itemsize}")
@@ -156,11 +153,6 @@ def _unpack(
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise DecodeError(f"an entry of {name!r} is not finite")
     return values.reshape(shape)
-
-
-def _pack_floats(values: Singles, near: Singles | None) -> tuple[int, bytes]:
-    """Pack values as differences from `near`, or as they are where there is nothing near."""
-    return pack_floats(values, values, PLAIN) if near is None else pack_floats(values, near)
 
 
 def _is_model(arrays: Arrays) -> bool:

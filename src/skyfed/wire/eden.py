@@ -6,19 +6,12 @@ import numpy as np
 
 from skyfed.types import Floats, Ints, Levels, Singles
 from skyfed.wire.buckets import Coded
+from skyfed.wire.reader import CHUNK
 
-_ROWS = 1 << 18  # entries handled at a time, to stay in cache
 # Lloyd-Max levels of the normal distribution and the bounds between them, by number of levels above zero
-_CENTRES = {
-    1: np.array([0.79788456], np.float32),
-    2: np.array([0.45278, 1.51042], np.float32),
-    4: np.array([0.24509, 0.75601, 1.34391, 2.15195], np.float32),
-}
-_BOUNDS = {
-    1: np.array([], np.float32),
-    2: np.array([0.98160], np.float32),
-    4: np.array([0.50055, 1.04996, 1.74793], np.float32),
-}
+_MEANS = {1: np.array([0.79788456]), 2: np.array([0.45278, 1.51042]), 4: np.array([0.24509, 0.75601, 1.34391, 2.15195])}
+_CENTRES = {s: means.astype(np.float32) for s, means in _MEANS.items()}
+_BOUNDS = {s: ((means[1:] + means[:-1]) / 2).astype(np.float32) for s, means in _MEANS.items()}
 _LEAST = 8  # entries of a block that get a level, on average, where only some do
 _NEAR = np.float32(0.8)  # of the largest entry: from which on others go with it where few reach the cut
 _VARIANCE = {1: np.pi / 2 - 1, 2: 0.13312, 4: 0.03578}  # 1/(1 - distortion) - 1
@@ -153,7 +146,7 @@ def _block(starts: Ints) -> int:
 def _blocks(count: int, block: int, seed: int) -> Iterator[tuple[int, list[Singles]]]:
     """Yield runs of blocks with the two arrays of random signs of each."""
     coins = np.random.Generator(np.random.PCG64(seed))
-    step = max(1, _ROWS // block)
+    step = max(1, CHUNK // block)
     for first in range(0, count, step):
         rows = min(step, count - first)
         bits = np.unpackbits(np.frombuffer(coins.bytes(2 * rows * block // 8), np.uint8))

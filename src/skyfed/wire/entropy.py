@@ -3,19 +3,16 @@
 Every array has exactly one encoding: decoding leaves the coder empty and the counts are those of what was decoded.
 """
 
-from itertools import pairwise
-
 import constriction
 import numpy as np
 from numpy.typing import NDArray
 
 from skyfed.types import Ints
-from skyfed.wire.reader import DecodeError, Reader, number
+from skyfed.wire.reader import DecodeError, Reader, chunks, number
 
 Symbols = NDArray[np.uint8]
 Numbers = NDArray[np.uint32]
 
-_CHUNK = 1 << 18  # symbols that share a table of counts
 _FINE = 3  # bits after the leading one that are entropy-coded; the lower ones are sent as they are
 _SMALL = 2 << _FINE  # numbers below are symbols themselves
 _CLASSES = _SMALL + (31 - _FINE) * (1 << _FINE)  # of 32-bit numbers
@@ -24,7 +21,8 @@ _CLASSES = _SMALL + (31 - _FINE) * (1 << _FINE)  # of 32-bit numbers
 def pack_symbols(symbols: Symbols) -> bytes:
     """Code symbols 0..255: for each chunk its counts, then the words of the coder."""
     parts = []
-    for chunk in _chunks(symbols):
+    for part in chunks(len(symbols)):
+        chunk = symbols[part]
         counts = np.bincount(chunk)
         parts.append(number(len(counts)) + b"".join(number(int(count)) for count in counts))
         used = np.flatnonzero(counts)
@@ -40,7 +38,8 @@ def pack_symbols(symbols: Symbols) -> bytes:
 def unpack_symbols(reader: Reader, count: int, alphabet: int) -> Symbols:
     """Read what `pack_symbols` wrote: `count` symbols below `alphabet`."""
     symbols = np.empty(count, np.uint8)
-    for chunk in _chunks(symbols):
+    for part in chunks(count):
+        chunk = symbols[part]
         counts = np.array([reader.number(len(chunk)) for _ in range(reader.number(alphabet))], np.int64)
         if not len(counts) or counts.sum() != len(chunk) or counts[-1] == 0:
             raise DecodeError(f"counts do not add up to {len(chunk)} symbols")
@@ -127,11 +126,6 @@ def entropy_bits(symbols: Ints | Symbols | NDArray[np.int8]) -> float:
     """Bits of symbols by the entropy of their counts (order 0)."""
     _, counts = np.unique(symbols, return_counts=True)
     return float(-(counts * np.log2(counts / counts.sum())).sum())
-
-
-def _chunks(symbols: Symbols) -> list[Symbols]:
-    stops = [*range(0, len(symbols), _CHUNK), len(symbols)]
-    return [symbols[start:stop] for start, stop in pairwise(stops)]
 
 
 def _model(counts: Ints) -> constriction.stream.model.Categorical:

@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 from pcodec import ChunkConfig, DeltaSpec, ModeSpec, standalone
 
 from skyfed.types import Singles
-from skyfed.wire.reader import DecodeError, Reader, number
+from skyfed.wire.reader import DecodeError, Reader, chunks, number
 
 PLAIN, DIFFERENCES = 0, 1
-_CHUNK = 1 << 18  # values packed at a time
 _HOW = ChunkConfig(compression_level=6, delta_spec=DeltaSpec.no_op(), mode_spec=ModeSpec.classic())
 
 
@@ -20,11 +19,11 @@ def accumulated(start: Singles, trained: Singles, rate: float) -> Singles:
     return np.asarray((start - trained) / start.dtype.type(rate))
 
 
-def pack_floats(values: Singles, near: Singles, form: int | None = None) -> tuple[int, bytes]:
-    """Pack values as differences from `near` or as they are, whichever is shorter, or in the form asked for."""
+def pack_floats(values: Singles, near: Singles | None, form: int | None = None) -> tuple[int, bytes]:
+    """Pack values as differences from `near` if there is any, or as they are: the shorter, or the form asked for."""
     plain = 4 * len(values)
-    if form != PLAIN and plain:
-        packed = b"".join(_pack_chunk(values[part], near[part]) for part in _parts(len(values)))
+    if near is not None and form != PLAIN and plain:
+        packed = b"".join(_pack_chunk(values[part], near[part]) for part in chunks(len(values)))
         if form == DIFFERENCES or len(packed) < plain:
             return DIFFERENCES, packed
     return PLAIN, np.ascontiguousarray(values, "<f4").tobytes()
@@ -39,14 +38,18 @@ def unpack_floats(form: int, data: memoryview, near: Singles) -> Singles:
     if form != DIFFERENCES or not len(near):
         raise DecodeError(f"floats in form {form}")
     values, reader = np.empty(len(near), np.float32), Reader(data)
-    for part in _parts(len(near)):
-        values[part] = _unpack_chunk(reader, near[part])
+    for part in chunks(len(near)):
+        start = _ordered(near[part])
+        packed, differences = bytes(reader.take(reader.number(8 * len(start) + 4096))), np.empty_like(start)
+        with panics("packed floats are damaged"):
+            progress = standalone.simple_decompress_into(packed, differences)
+        if progress.n_processed != len(start) or not progress.finished:
+            raise DecodeError(f"{progress.n_processed} packed floats, {len(start)} expected")
+        if standalone.simple_compress(differences, _HOW) != packed:
+            raise DecodeError("packed floats are not as this version of pcodec packs them")
+        values[part] = _mirrored(differences + start).view(np.float32)
     reader.end()
     return values
-
-
-def _parts(count: int) -> list[slice]:
-    return [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
 
 
 def _pack_chunk(values: Singles, near: Singles) -> bytes:
@@ -54,25 +57,11 @@ def _pack_chunk(values: Singles, near: Singles) -> bytes:
     return number(len(packed)) + packed
 
 
-def _unpack_chunk(reader: Reader, near: Singles) -> Singles:
-    data = bytes(reader.take(reader.number(8 * len(near) + 4096)))
-    differences = np.empty(len(near), np.int32)
-    with panics("packed floats are damaged"):
-        progress = standalone.simple_decompress_into(data, differences)
-    if progress.n_processed != len(near) or not progress.finished:
-        raise DecodeError(f"{progress.n_processed} packed floats, {len(near)} expected")
-    if standalone.simple_compress(differences, _HOW) != data:
-        raise DecodeError("packed floats are not as this version of pcodec packs them")
-    return _mirrored(differences + _ordered(near)).view(np.float32)
-
-
 @contextmanager
 def panics(what: str) -> Iterator[None]:
     """Turn whatever a library does on damaged bytes into a DecodeError."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
     except BaseException as error:  # a panic of compiled code is no Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise

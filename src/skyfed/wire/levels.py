@@ -1,22 +1,11 @@
 """Levels and norms as bytes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
 from skyfed.types import Bools, Levels, Singles
-from skyfed.wire.entropy import (
-    Symbols,
-    few,
-    pack_numbers,
-    pack_places,
-    pack_symbols,
-    places_of,
-    unpack_bits,
-    unpack_numbers,
-    unpack_places,
-    unpack_symbols,
-)
+from skyfed.wire import entropy
 from skyfed.wire.floats import panics
 from skyfed.wire.reader import DecodeError, Reader, number
 
@@ -26,7 +15,7 @@ _ZSTD_LEVEL = 3
 
 
 def pack_levels(
-    levels: Levels, s: int, context: Symbols | None, coder: int, form: int | None = None
+    levels: Levels, s: int, context: entropy.Symbols | None, coder: int, form: int | None = None
 ) -> tuple[int, bytes]:
     """Pack levels by this coder, or as bit planes where these are shorter; `form` leaves no choice.
 
@@ -43,10 +32,8 @@ def pack_levels(
     return PLAIN, _pack_planes(levels, s)
 
 
-def unpack_levels(form: int, data: memoryview, count: int, s: int, context: Symbols | None) -> Levels:
+def unpack_levels(form: int, data: memoryview, count: int, s: int, context: entropy.Symbols | None) -> Levels:
     """Read `count` levels."""
-    if form == PLAIN:
-        return _unpack_planes(data, count, s)
     if form == RANGE:
         reader = Reader(data)
         levels = np.empty(count, np.int8)
@@ -54,12 +41,9 @@ def unpack_levels(form: int, data: memoryview, count: int, s: int, context: Symb
             levels[where] = _unpack_group(reader, len(levels[where]), s)
         reader.end()
         return levels
-    if form == ZSTD:
-        plain = _zstd_unpack(data, plain_length(count, s))
-        if _zstd_pack(plain) != data:
-            raise DecodeError("levels are not as this version of zstd packs them")
-        return _unpack_planes(memoryview(plain), count, s)
-    raise DecodeError(f"levels in form {form}")
+    if form not in (PLAIN, ZSTD):
+        raise DecodeError(f"levels in form {form}")
+    return _unpack_planes(data if form == PLAIN else _zstd_unpack(data, plain_length(count, s)), count, s)
 
 
 def plain_length(count: int, s: int) -> int:
@@ -77,7 +61,7 @@ def pack_norms(norms: Singles, form: int | None = None) -> tuple[int, bytes]:
     if form == PLAIN or not len(norms):
         return PLAIN, plain
     steps = np.diff(upper, prepend=np.uint16(0)).view(np.int16)
-    packed = pack_numbers(((steps << 1) ^ (steps >> 15)).view(np.uint16).astype(np.uint32))
+    packed = entropy.pack_numbers(((steps << 1) ^ (steps >> 15)).view(np.uint16).astype(np.uint32))
     return (RANGE, packed) if form == RANGE or len(packed) < len(plain) else (PLAIN, plain)
 
 
@@ -89,7 +73,7 @@ def unpack_norms(form: int, data: memoryview, count: int) -> Singles:
         upper = np.frombuffer(data, "<u2").astype(np.uint16)
     elif form == RANGE and count:
         reader = Reader(data)
-        folded = unpack_numbers(reader, count)
+        folded = entropy.unpack_numbers(reader, count)
         reader.end()
         if int(folded.max()) > 0xFFFF:
             raise DecodeError("a norm is out of range")
@@ -103,34 +87,33 @@ def unpack_norms(form: int, data: memoryview, count: int) -> Singles:
     return norms
 
 
-def _wheres(count: int, context: Symbols | None) -> Iterator[slice | Bools]:
-    """Yield where the levels of each context are, in ascending order; all together where there is none."""
+def _wheres(count: int, context: entropy.Symbols | None) -> Iterable[slice | Bools]:
+    """Return where the levels of each context are, in ascending order; all together where there is none."""
     if context is None or not count:
-        yield slice(None)
-        return
-    for value in range(int(context.max()) + 1):
-        yield context == value
+        return [slice(None)]
+    return (context == value for value in range(int(context.max()) + 1))
 
 
 def _pack_group(levels: Levels, s: int) -> bytes:
     flags = levels != 0
     count = int(np.count_nonzero(flags))
-    if count > few(len(levels)):
-        return number(count) + pack_symbols((levels.astype(np.int16) + s).astype(np.uint8))
-    places = places_of(flags)
+    if count > entropy.few(len(levels)):
+        return number(count) + entropy.pack_symbols((levels.astype(np.int16) + s).astype(np.uint8))
+    places = entropy.places_of(flags)
     nonzero = levels[places]
-    return number(count) + pack_places(places) + pack_symbols((nonzero + s - (nonzero > 0)).astype(np.uint8))
+    symbols = (nonzero + s - (nonzero > 0)).astype(np.uint8)
+    return number(count) + entropy.pack_places(places) + entropy.pack_symbols(symbols)
 
 
 def _unpack_group(reader: Reader, size: int, s: int) -> Levels:
     count = reader.number(size)
-    if count > few(size):
-        levels = (unpack_symbols(reader, size, 2 * s + 1).astype(np.int16) - s).astype(np.int8)
+    if count > entropy.few(size):
+        levels = (entropy.unpack_symbols(reader, size, 2 * s + 1).astype(np.int16) - s).astype(np.int8)
         if int(np.count_nonzero(levels)) != count:
             raise DecodeError(f"not the {count} levels that were said not to be 0")
         return levels
-    places = unpack_places(reader, count, size)
-    symbols = unpack_symbols(reader, count, 2 * s).astype(np.int16)
+    places = entropy.unpack_places(reader, count, size)
+    symbols = entropy.unpack_symbols(reader, count, 2 * s).astype(np.int16)
     levels = np.zeros(size, np.int8)
     levels[places] = symbols - s + (symbols >= s)
     return levels
@@ -141,11 +124,11 @@ def _pack_planes(levels: Levels, s: int) -> bytes:
     return b"".join(np.packbits((shifted >> plane) & 1).tobytes() for plane in range((2 * s).bit_length()))
 
 
-def _unpack_planes(data: memoryview, count: int, s: int) -> Levels:
+def _unpack_planes(data: bytes | memoryview, count: int, s: int) -> Levels:
     reader = Reader(data)
     shifted = np.zeros(count, np.uint8)
     for plane in range((2 * s).bit_length()):
-        shifted |= unpack_bits(reader, count) << plane
+        shifted |= entropy.unpack_bits(reader, count) << plane
     reader.end()
     if count and int(shifted.max()) > 2 * s:
         raise DecodeError(f"a level is above {s}")
@@ -166,4 +149,7 @@ def _zstd_unpack(data: memoryview, length: int) -> bytes:
     if said != length:  # before anything is allocated
         raise DecodeError(f"levels unpack to {said} bytes, {length} expected")
     with panics("zstd-packed levels are damaged"):
-        return zstandard.ZstdDecompressor().decompress(data, max_output_size=length)
+        plain = zstandard.ZstdDecompressor().decompress(data, max_output_size=length)
+    if _zstd_pack(plain) != data:
+        raise DecodeError("levels are not as this version of zstd packs them")
+    return plain

@@ -24,17 +24,15 @@ def pack_mask(update: Update, reference: Reference, form: int | None = None) -> 
         return NONE, b""
     if update.channels is not None and form in (None, CHANNELS):
         return CHANNELS, np.packbits(update.channels).tobytes()
-    flips = np.empty(0, np.int64)
-    guessable = 0 <= update.threshold <= float(np.finfo(np.float32).max)
-    if form in (None, GUESS) and guessable:
-        flips = places_of(reference.guess(update.threshold) != mask)
     packed = {}
     if form in (None, BITMAP):
         packed[BITMAP] = np.packbits(mask).tobytes()
     if form == PLACES or (form is None and min(update.kept, len(mask) - update.kept) <= few(len(mask))):
-        packed[PLACES] = pack_places(places_of(mask if _kept_fewer(update.kept, len(mask)) else ~mask))
-    if form == GUESS or (form is None and guessable and len(flips) <= few(len(mask))):
-        packed[GUESS] = _THRESHOLD.pack(abs(update.threshold)) + number(len(flips)) + pack_places(flips)
+        packed[PLACES] = pack_places(places_of(mask if 2 * update.kept <= len(mask) else ~mask))
+    if form == GUESS or (form is None and 0 <= update.threshold <= float(np.finfo(np.float32).max)):
+        flips = places_of(reference.guess(update.threshold) != mask)
+        if form == GUESS or len(flips) <= few(len(mask)):
+            packed[GUESS] = _THRESHOLD.pack(abs(update.threshold)) + number(len(flips)) + pack_places(flips)
     best = min(packed, key=lambda key: len(packed[key]))
     return best, packed[best]
 
@@ -53,7 +51,7 @@ def unpack_mask(
     if form == BITMAP:
         mask = unpack_bits(reader, size).astype(bool)
     elif form == PLACES:
-        fewer = _kept_fewer(kept, size)
+        fewer = 2 * kept <= size
         if min(kept, size - kept) > few(size):
             raise DecodeError("a bitmap would be shorter than so many places")
         mask = np.full(size, not fewer)
@@ -74,7 +72,3 @@ def unpack_mask(
     if int(np.count_nonzero(mask)) != kept:
         raise DecodeError(f"the mask keeps {int(np.count_nonzero(mask))}, the header says {kept}")
     return mask, threshold, channels
-
-
-def _kept_fewer(kept: int, size: int) -> bool:
-    return 2 * kept <= size

@@ -99,14 +99,7 @@ class Qsgd(Quantiser):
     def quantise(self, values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator) -> Coded:
         """Draw level l or l+1 with l/s <= |d|/norm < (l+1)/s; a bucket of zeros has norm 0 and levels 0."""
         norms = bucket_norms(values, starts, norm)
-        levels = np.empty(len(values), np.int8)
-        coins = _Coins(rng)
-        for start, stop, factor in spread(_inverse(norms, s), starts):
-            drawn = coins.draw(stop - start)
-            drawn += values[start:stop] * factor
-            # floor before anything else is added: a larger sum would round an entry of exactly 0 up to level 1
-            np.clip(np.floor(drawn, out=drawn), -s, s, out=levels[start:stop], casting="unsafe")
-        return levels, norms, 0
+        return _rounded(values, norms, starts, s, rng), norms, 0
 
     def dequantise(self, levels: Levels, norms: Singles, starts: Ints, s: int, seed: int) -> Singles:
         """Return norm * level / s for each entry."""
@@ -130,14 +123,8 @@ class Dither(Quantiser):
     def quantise(self, values: Singles, starts: Ints, s: int, norm: str, rng: np.random.Generator) -> Coded:
         """Return floor(d s/norm + v) with v uniform on [0, 1) from the seed."""
         seed = int(rng.integers(2**63))
-        noise = _noise(seed)
         norms = bucket_norms(values, starts, norm)
-        levels = np.empty(len(values), np.int8)
-        for start, stop, factor in spread(_inverse(norms, s), starts):
-            drawn = noise.random(stop - start, np.float32)
-            drawn += values[start:stop] * factor
-            levels[start:stop] = np.clip(np.floor(drawn, out=drawn), -s, s)
-        return levels, norms, seed
+        return _rounded(values, norms, starts, s, _noise(seed)), norms, seed
 
     def dequantise(self, levels: Levels, norms: Singles, starts: Ints, s: int, seed: int) -> Singles:
         """Return (level + 1/2 - v) norm / s."""
@@ -155,11 +142,8 @@ class Dither(Quantiser):
 
     def context(self, starts: Ints, seed: int) -> NDArray[np.uint8]:
         """Where v lies: small entries become -1 only for v near 0, and 1 only for v near 1."""
-        noise = _noise(seed)
-        contexts = np.empty(int(starts[-1]), np.uint8)
-        for start, stop, _ in spread(np.zeros(len(starts) - 1, np.float32), starts):
-            contexts[start:stop] = _CONTEXTS[(noise.random(stop - start, np.float32) * 256).astype(np.uint8)]
-        return contexts
+        noise = _noise(seed).random(int(starts[-1]), np.float32)
+        return _CONTEXTS[(noise * 256).astype(np.uint8)]
 
 
 QUANTISERS: dict[str, Quantiser] = {"qsgd": Qsgd(), "dither": Dither(), "eden": Eden()}
@@ -175,25 +159,21 @@ def quantiser(settings: QuantiseSettings) -> Quantiser:
     return Eden(settings.variance) if settings.scheme == "eden" else QUANTISERS[settings.scheme]
 
 
-class _Coins:
-    """Numbers uniform on [0, 1): those that `rng.random` gives, in half its time."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._source, self._left = rng.bit_generator, np.empty(0, np.uint32)
-
-    def draw(self, count: int) -> Singles:
-        more = self._source.random_raw(-(-(count - len(self._left)) // 2)).astype("<u8", copy=False).view("<u4")
-        bits = np.concatenate([self._left, more]) if len(self._left) else more
-        bits, self._left = bits[:count], bits[count:].copy()
-        coins = (bits >> 8).astype(np.float32)
-        coins *= np.float32(2.0**-24)
-        return coins
-
-
 def _noise(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
 
 
-def _inverse(norms: Singles, s: int) -> Singles:
+def _rounded(values: Singles, norms: Singles, starts: Ints, s: int, rng: np.random.Generator) -> Levels:
+    """Return floor(d s/norm + u) with u uniform on [0, 1)."""
     wide = np.divide(s, norms, out=np.zeros(len(norms)), where=norms > 0, dtype=np.float64)
-    return np.minimum(wide, np.finfo(np.float32).max).astype(np.float32)
+    inverse = np.minimum(wide, np.finfo(np.float32).max).astype(np.float32)
+    levels = np.empty(len(values), np.int8)
+    # the numbers that `rng.random` gives, in half its time
+    bits = rng.bit_generator.random_raw(-(-len(values) // 2)).astype("<u8", copy=False).view("<u4")
+    for start, stop, factor in spread(inverse, starts):
+        drawn = (bits[start:stop] >> 8).astype(np.float32)
+        drawn *= np.float32(2.0**-24)
+        drawn += values[start:stop] * factor
+        # floor before anything else is added: a larger sum would round an entry of exactly 0 up to level 1
+        np.clip(np.floor(drawn, out=drawn), -s, s, out=levels[start:stop], casting="unsafe")
+    return levels

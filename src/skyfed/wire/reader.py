@@ -8,6 +8,7 @@ import xxhash
 from skyfed.errors import SkyfedError
 
 SUM = struct.Struct("<Q")  # checksum at the end of every message
+CHUNK = 1 << 18  # entries that are packed or handled at a time; part of the format where a chunk has a head of its own
 
 
 class DecodeError(SkyfedError, ValueError):
@@ -33,6 +34,11 @@ def unpack_head(head: struct.Struct, data: bytes, table: int = 0) -> tuple[Any, 
     if len(data) < head.size + table + SUM.size:
         raise DecodeError(f"truncated: {len(data)} bytes")
     return head.unpack_from(data)
+
+
+def chunks(count: int) -> list[slice]:
+    """Return where the chunks of so many entries are."""
+    return [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
 
 
 class Reader:

@@ -8,8 +8,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from skyfed.types import Bools, Ints, Singles
-
-_CHUNK = 1 << 17  # entries handled at a time, to stay in cache
+from skyfed.wire.reader import chunks
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,7 @@ class Reference:
     def guess(self, threshold: float) -> Bools:
         """Return the mask that this threshold gives on w^t: what a mask sent as its differences starts from."""
         kept = np.empty(self.size, bool)
-        for start in range(0, self.size, _CHUNK):
-            part = slice(start, start + _CHUNK)
+        for part in chunks(self.size):
             np.greater_equal(np.abs(self.weights[part]), np.float32(threshold), out=kept[part])
             if self.scope is not None:
                 kept[part] |= ~self.scope[part]

@@ -1,4 +1,6 @@
-"""How many samples a vehicle starts with and how many a round brings (Eq. 6)."""
+"""What a vehicle senses: the ground in view, how many samples it starts with and how many a round brings (Eq. 6)."""
+
+import math
 
 import numpy as np
 from pydantic import Field, PositiveFloat
@@ -9,6 +11,18 @@ from skyfed.types import Floats, Ints
 _ROUNDING = 1e-12  # relative: a ceiling must not be raised by float noise, nor a small share lost
 
 RIM = 1e-9  # m: a position on the rim is over the disc
+
+
+class SensorSettings(StrictSettings):
+    """A camera that looks straight down."""
+
+    altitude: PositiveFloat = Field(50.0, description="h, height above ground, m")
+    fov: float = Field(30.0, gt=0, lt=90, description="theta, half the opening angle, degrees (as in 2 h tan(theta))")
+
+
+def footprint_side(altitude: float, fov: float) -> float:
+    """Side of the square of ground in view, m: 2 h tan(theta)."""
+    return 2 * altitude * math.tan(math.radians(fov))
 
 
 class SensingSettings(StrictSettings):

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from skyfed.errors import BadInputError
-from skyfed.field import FITS, EstimationError, Field, FieldSettings, Mixture, build_field, estimation_error
-from skyfed.flight.constraints.load import load_constraints
+from skyfed.field import FITS, Field, FieldSettings, Mixture, build_field, estimation_error
+from skyfed.flight.constraints.base import load_constraints
 from skyfed.flight.planner import load_solver, refuse_unsupported
 from skyfed.flight.problem import FlightSettings, Problem, spread_imax, window_spans
 from skyfed.rng import stream
+from skyfed.types import Floats
 from skyfed.world.arrivals import SensingSettings, initial_counts
 
 
@@ -19,7 +20,7 @@ class Mission:
 
     field: Field
     estimates: tuple[Mixture, ...]
-    errors: tuple[EstimationError, ...]
+    errors: tuple[Floats, ...]
     problems: tuple[Problem, ...]
 
 

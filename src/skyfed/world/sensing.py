@@ -1,26 +1,15 @@
 """Which samples: disjoint pools for the vehicles, and the sets that grow out of them along their flights (Eq. 7)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.rng import stream
-from skyfed.types import Bools, Floats, Ints
+from skyfed.types import Arrays, Bools, Floats, Ints
 from skyfed.world.arrivals import SensingSettings, initial_counts, new_counts
-
-
-@dataclass(frozen=True)
-class Flight:
-    """What decides how much a vehicle senses in some rounds: where it is, and what is really there."""
-
-    positions: Floats
-    psi: Floats
-    centres: Floats
-    radii: Floats
 
 
 class Growth:
@@ -62,47 +51,36 @@ class Schedule:
     """What every vehicle holds in every round flown so far: its training set and its part of the test set."""
 
     def __init__(
-        self,
-        vehicles: int,
-        places: int,
-        train: NDArray[Any],
-        test: NDArray[Any],
-        settings: SensingSettings,
-        seed: int,
-        dirichlet: float | None = None,
+        self, plan: FleetPlan, places: Arrays, settings: SensingSettings, seed: int, dirichlet: float | None = None
     ) -> None:
-        """Share the samples out; `train` and `test` are the places where each sample occurs."""
-        self._settings = settings
+        """Share the samples out; `places` holds the place where each sample of "train" and of "test" occurs."""
+        self._plan, self._settings = plan, settings
         self.train, self.test = (
             [
                 Growth(pool, stream(seed, f"arrivals {part}", vehicle=u))
-                for u, pool in enumerate(split_pools(occurs, places, vehicles, seed, part, dirichlet))
+                for u, pool in enumerate(split_pools(places[part], plan.classes, plan.vehicles, seed, part, dirichlet))
             ]
-            for part, occurs in (("train", train), ("test", test))
+            for part in ("train", "test")
         )
 
-    def extend(self, flights: Sequence[Flight], means: Sequence[Floats]) -> None:
-        """Let every vehicle's sets grow along its next stretch; `means` are psi of the whole mission, for round 0."""
-        settings = self._settings
+    def extend(self, positions: Floats) -> None:
+        """Let every vehicle's sets grow along the next stretch of its flight; (U, H, 2)."""
+        plan, settings = self._plan, self._settings
         for grown, initial, most in (
             (self.train, settings.initial, settings.n_max),
             (self.test, settings.initial_test, settings.n_max_test),
         ):
-            for growth, flight, psi in zip(grown, flights, means, strict=True):
-                wanted = new_counts(
-                    flight.positions, flight.psi, flight.centres, flight.radii, most, settings.decay_length
-                )
-                if not len(growth.size):
-                    wanted[:, 0] = initial_counts(psi, initial)  # round 0 has the initial set, arrivals begin at 1
+            for u, growth in enumerate(grown):
+                first, discs = len(growth.size), (plan.true_centres[u], plan.true_radii[u])
+                psi = plan.psi[u][:, first : first + positions.shape[1]]
+                wanted = new_counts(positions[u], psi, *discs, most, settings.decay_length)
+                if first == 0:  # round 0 has the initial set, arrivals begin at 1
+                    wanted[:, 0] = initial_counts(plan.psi[u], initial)
                 growth.extend(wanted)
 
     def train_set(self, vehicle: int, t: int) -> Ints:
         """Return D_u^t."""
         return self.train[vehicle].at(t, self._settings.keep_last)
-
-    def union(self, t: int) -> Ints:
-        """Return D^t, all vehicles' sets together, in vehicle order."""
-        return np.concatenate([growth.at(t, self._settings.keep_last) for growth in self.train])
 
     def test_members(self, t: int, total: int) -> Bools:
         """Tell which of `total` test samples belong to the time-varying test set in round t."""

@@ -10,14 +10,13 @@ from skyfed.columns import Column
 from skyfed.errors import BadInputError
 from skyfed.faults import FaultSettings, present
 from skyfed.flight.fleet_plan import FleetPlan
-from skyfed.flight.flights import Flights, Offline
 from skyfed.imports import check_path
 from skyfed.settings import StrictSettings
 from skyfed.tasks import Samples, Task
 from skyfed.types import Arrays, Bools, Floats, Ints
 from skyfed.world.arrivals import SensingSettings
 from skyfed.world.cost import CostSettings, Effort, Spending, Where, lateness, round_end, spend_at, waiting
-from skyfed.world.sensing import Flight, Schedule
+from skyfed.world.sensing import Schedule
 
 JOULES = ("modelled_energy", "fly_joules", "send_joules", "wait_joules")  # what a vehicle's round takes, modelled
 UPLOAD_COLUMNS = (
@@ -86,11 +85,9 @@ class World:
         altitude: float,
         seed: int,
         dirichlet: float | None = None,
-        flights: Flights | None = None,
     ) -> None:
-        """Start before round 0; flights are those of the plan if no others are given."""
+        """Start before round 0."""
         self._plan, self._cost, self._faults, self._seed = plan, cost, faults, seed
-        self._flights = flights or Offline(plan)
         self.task, self._altitude = task, altitude
         if plan.classes != len(task.places):
             raise BadInputError(
@@ -99,9 +96,8 @@ class World:
         self.vehicles = plan.vehicles
         self._positions = np.empty((plan.vehicles, 0, 2))
         self._used = np.zeros(plan.vehicles)
-        self.schedule = Schedule(
-            plan.vehicles, plan.classes, task.train.places, task.test.places, sensing, seed, dirichlet
-        )
+        places = {"train": task.train.places, "test": task.test.places}
+        self.schedule = Schedule(plan, places, sensing, seed, dirichlet)
         self.fly(0)
         bare = [u for u in range(plan.vehicles) if not len(self.observe(u, 0))]
         if bare:
@@ -113,14 +109,13 @@ class World:
     def fly(self, t: int) -> None:
         """Make sure that round t is flown; asks for the next stretch where it is not."""
         while t >= (known := self._positions.shape[1]):
-            stretch = self._flights.stretch(known)
-            self._positions = np.concatenate([self._positions, stretch.positions], axis=1)
-            rounds, plan = slice(known, self._positions.shape[1]), self._plan
-            flights = [
-                Flight(stretch.positions[u], plan.psi[u][:, rounds], plan.true_centres[u], plan.true_radii[u])
-                for u in range(self.vehicles)
-            ]
-            self.schedule.extend(flights, list(plan.psi))
+            positions = self.stretch(known)
+            self._positions = np.concatenate([self._positions, positions], axis=1)
+            self.schedule.extend(positions)
+
+    def stretch(self, t: int) -> Floats:
+        """Return where the fleet flies from round t on, for one round or more; (U, H, 2) metres, station at (0, 0)."""
+        return self._plan.positions[:, t:]
 
     def view(self, t: int) -> View:
         """Return what the station knows before round t."""

@@ -68,8 +68,6 @@ class FlowerDriver:
     The station has the model and the test samples: it tests here, and never trains. Vehicles keep their memory.
     """
 
-    keeps_memory, central = True, False
-
     def __init__(
         self, onboard: Onboard, grid: Grid, roll_call: RollCall, say: Callable[[str], None], idle: Idle
     ) -> None:
@@ -90,7 +88,7 @@ class FlowerDriver:
                 "the central baseline and theory.every need the data of all vehicles, which stays on them; allowed "
                 "on a fleet: algorithms with vehicles, theory.every = 0"
             )
-        return map(self._onboard.do, jobs)
+        return self._onboard.call(jobs)
 
     def _round(self, jobs: Jobs) -> Iterator[Reply | Missing]:
         fleet, label, t = self._config.fleet, jobs[0].label, jobs[0].round

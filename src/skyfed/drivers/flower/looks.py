@@ -4,7 +4,6 @@ import os
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest
@@ -19,24 +18,12 @@ _LARGEST = 256e6
 _IDLE = 5.0  # seconds of watching what the SuperLink does when nobody asks
 
 
-@dataclass(frozen=True)
-class Looks:
-    """CPU seconds of a SuperLink.
+def measure_looks(count: int = 400) -> dict[str, float]:
+    """Start a SuperLink, be a vehicle that looks for work as fast as it can, and return the SuperLink's CPU seconds.
 
-    kept   a look for work over a connection that stays open
-    fresh  the same with a new connection
-    idle   a second in which nobody asks
-    memory bytes at rest
+    "kept": of a look over a connection that stays open; "fresh": with a new one; "idle": of a second in which nobody
+    asks; and "memory": its bytes at rest.
     """
-
-    kept: float
-    fresh: float
-    idle: float
-    memory: float
-
-
-def measure_looks(count: int = 400) -> Looks:
-    """Start a SuperLink and be a vehicle that looks for work as fast as it can."""
     with tempfile.TemporaryDirectory(prefix="skyfed-looks-") as name:
         place, vehicle = Path(name) / "station", Path(name) / "vehicle-0"
         make_credentials(place, [vehicle], f"127.0.0.1:{free_port()}")
@@ -63,7 +50,7 @@ def measure_looks(count: int = 400) -> Looks:
                 with connect(own) as client:
                     client.PullMessages(look)
             fresh = (cpu_seconds(link) - before - idle * (time.monotonic() - start)) / (count // 4)
-    return Looks(kept, fresh, idle, memory)
+    return {"kept": kept, "fresh": fresh, "idle": idle, "memory": memory}
 
 
 def find_link(parent: int) -> int:

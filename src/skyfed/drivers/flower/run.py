@@ -96,7 +96,7 @@ def run_station(folder: RunFolder, watcher: Watcher, idle: Idle) -> list[str]:
                     roll_call = _roll_call(grid, station, start, journal.say)
                     task, plan = load_task(config.data), load_fleet_plan(folder.path / "plan.npz")
                     return execute(
-                        folder, config, task, plan, 1, journal,
+                        folder, config, task, plan, journal,
                         lambda onboard: nullcontext(FlowerDriver(onboard, grid, roll_call, journal.say, idle)),
                     )  # fmt: skip
 

@@ -1,16 +1,16 @@
-"""What a constraint is: the points, legs and plans it allows, its settings, and its name in messages."""
+"""What a constraint is: the points, legs and plans it allows, its settings, and how a config names it."""
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from skyfed.errors import BadInputError, SkyfedError
+from skyfed.errors import BadInputError, own_code
+from skyfed.imports import check_path, import_path
 from skyfed.types import Bools, Floats, Plan
 
 if TYPE_CHECKING:
@@ -77,22 +77,69 @@ class Constraint:
     def verify(self, problem: "Problem", plan: Plan) -> list[Violation]:
         """Return every violation in a plan whose arrays have the right shape."""
         q = plan.positions
-        violations = [
-            Violation(self.name, int(t), -1, 0.0, f"position {_spot(q[t])} is not allowed")
-            for t in np.flatnonzero(~points_allowed([self], q))
-        ]
-        violations += [
-            Violation(self.name, int(t), -1, 0.0, f"leg from {_spot(q[t])} to {_spot(q[t + 1])} is not allowed")
-            for t in np.flatnonzero(~legs_allowed([self], q[:-1], q[1:]))
-        ]
+        points = np.flatnonzero(~points_allowed([self], q))
+        legs = np.flatnonzero(~legs_allowed([self], q[:-1], q[1:]))
+        broken = [(t, f"position {_spot(q[t])}") for t in points]
+        broken += [(t, f"leg from {_spot(q[t])} to {_spot(q[t + 1])}") for t in legs]
+        violations = [Violation(self.name, int(t), -1, 0.0, f"{what} is not allowed") for t, what in broken]
         if "plans" in self.kinds:
-            with _one_line(self, "plan_violations"):
-                violations += _listed(self.plan_violations(problem, plan))
+            with own_code(f"constraint {self.name}: plan_violations", BadInputError, ""):
+                own = list(self.plan_violations(problem, plan))
+                if not all(isinstance(violation, Violation) for violation in own):
+                    raise TypeError("gave something else; allowed: a list of skyfed.flight.Violation")
+            violations += own
         return violations
 
     def spec(self) -> dict[str, Any]:
         """Return `use` and settings as plain values; another process builds the same constraint from them."""
         return {"use": self.use, **json.loads(self.settings.model_dump_json())}
+
+
+class ConstraintSpec(BaseModel):
+    """One entry of flight.constraints: where the class is, and its settings."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    use: Annotated[str, AfterValidator(check_path)] = Field(description="package.module:Name or path/to/file.py:Name")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, given: Any) -> Any:
+        return {"use": given} if isinstance(given, str) else given
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The constraint's own settings."""
+        return dict(self.model_extra or {})
+
+
+def load_constraints(specs: Sequence[ConstraintSpec]) -> tuple[Constraint, ...]:
+    """Import and build the constraints; raises BadInputError in one line for one that cannot be.
+
+    That happens when a plan is made or verified, never when a config is read: reading a folder from someone else runs
+    nothing.
+    """
+    return tuple(_load(spec) for spec in specs)
+
+
+def _load(spec: ConstraintSpec) -> Constraint:
+    kind = import_path(spec.use, "flight.constraints")
+    if not (isinstance(kind, type) and issubclass(kind, Constraint)):
+        what = kind.__name__ if isinstance(kind, type) else f"a {type(kind).__name__}"
+        raise BadInputError(
+            f"flight.constraints = {spec.use!r} is {what}; allowed: a subclass of skyfed.flight.Constraint"
+        )
+    try:
+        constraint = kind(**spec.settings)
+    except Exception as error:  # whatever its own __init__ does
+        kind_of = "" if isinstance(error, BadInputError) else f"{type(error).__name__}: "
+        raise BadInputError(f"flight.constraints = {spec.use!r}: {kind_of}{' '.join(str(error).split())}") from None
+    if not constraint.kinds:
+        raise BadInputError(
+            f"flight.constraints = {spec.use!r} restricts nothing; define allows_points, allows_legs or plan_violations"
+        )
+    constraint.use = spec.use
+    return constraint
 
 
 def points_allowed(constraints: Sequence[Constraint], points: Floats) -> Bools:
@@ -101,8 +148,7 @@ def points_allowed(constraints: Sequence[Constraint], points: Floats) -> Bools:
     for constraint in constraints:
         if "points" in constraint.kinds:
             left = np.flatnonzero(allowed)
-            with _one_line(constraint, "allows_points"):
-                allowed[left] = _answers(constraint.allows_points(_locked(points[left])), len(left))
+            allowed[left] = _ask(constraint, "allows_points", points[left])
     return allowed
 
 
@@ -115,9 +161,7 @@ def legs_allowed(constraints: Sequence[Constraint], start: Floats, stop: Floats)
         left = np.flatnonzero(allowed)
         for first in range(0, len(left), _LEGS):
             part = left[first : first + _LEGS]
-            with _one_line(constraint, "allows_legs"):
-                answers = constraint.allows_legs(_locked(start[part]), _locked(stop[part]))
-                allowed[part] = _answers(answers, len(part))
+            allowed[part] = _ask(constraint, "allows_legs", start[part], stop[part])
     return allowed
 
 
@@ -145,40 +189,16 @@ def supports(*kinds: Kind) -> Callable[[Planner], Planner]:
     return declare
 
 
-def one_line(error: Exception) -> str:
-    """Return an error of the user's own code as one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
-@contextlib.contextmanager
-def _one_line(constraint: Constraint, method: str) -> Iterator[None]:
-    """Turn whatever goes wrong in a constraint's method into one line."""
-    try:
-        yield
-    except SkyfedError:
-        raise
-    except Exception as error:  # whatever code of the user's own does
-        raise BadInputError(f"constraint {constraint.name}: {method}: {one_line(error)}") from None
-
-
-def _answers(given: Any, count: int) -> Bools:
-    answers = np.asarray(given)
-    if answers.shape != (count,) or answers.dtype != bool:
-        raise TypeError(f"gave {answers.dtype} of shape {answers.shape}; allowed: bool of shape ({count},)")
+def _ask(constraint: Constraint, method: str, *points: Floats) -> Bools:
+    """Return a constraint's answers about points, which it cannot change, or about legs between two sets of them."""
+    for array in points:
+        array.flags.writeable = False
+    wanted = (len(points[0]),)
+    with own_code(f"constraint {constraint.name}: {method}", BadInputError, ""):
+        answers = np.asarray(getattr(constraint, method)(*points))
+        if answers.shape != wanted or answers.dtype != bool:
+            raise TypeError(f"gave {answers.dtype} of shape {answers.shape}; allowed: bool of shape {wanted}")
     return answers
-
-
-def _listed(given: Any) -> list[Violation]:
-    violations = list(given)
-    if not all(isinstance(violation, Violation) for violation in violations):
-        raise TypeError("gave something else; allowed: a list of skyfed.flight.Violation")
-    return violations
-
-
-def _locked(points: Floats) -> Floats:
-    """Return points that a constraint cannot change."""
-    points.flags.writeable = False
-    return points
 
 
 def _spot(point: Floats) -> str:

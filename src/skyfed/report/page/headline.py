@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 
 from skyfed.report.page.places import SeedGroup
-from skyfed.report.terminal_tables import Summary, spread, summarise
+from skyfed.report.terminal_tables import Summary, summarise
 
 
 @dataclass(frozen=True)
@@ -77,17 +77,12 @@ def _cell(column: HeadlineColumn, seeds: list[Summary], central: bool) -> Cell:
     known = [value for summary in seeds if (value := column.value(summary)) is not None]
     if not known or (central and not column.accuracy):
         return Cell("–", None)
-    text, _, deviation = (spread(known, 100) if column.accuracy else _figure(known)).partition(" ± ")
-    return Cell(text, mean(known), deviation)
-
-
-def _figure(values: list[float]) -> str:
-    """Write mean and deviation with three digits, as many decimals in both."""
-    middle = mean(values)
-    size = abs(middle)
-    decimals = 0 if size >= 100 or size == 0 else 1 if size >= 10 else 2 if size >= 1 else 3 if size >= 0.01 else 5
-    text = f"{middle:,.{decimals}f}"
-    return f"{text} ± {stdev(values):,.{decimals}f}" if len(values) > 1 else text
+    middle, shown, digits = mean(known), [100 * value for value in known], ".1f"
+    if not column.accuracy:  # three digits, as many decimals in mean and deviation
+        shown, size = known, abs(middle)
+        decimals = 0 if size >= 100 or size == 0 else 1 if size >= 10 else 2 if size >= 1 else 3 if size >= 0.01 else 5
+        digits = f",.{decimals}f"
+    return Cell(f"{mean(shown):{digits}}", middle, f"{stdev(shown):{digits}}" if len(shown) > 1 else "")
 
 
 def _mark(lines: list[HeadlineRow], k: int, high: bool) -> None:

@@ -1,15 +1,16 @@
 """Which runs a page is about: folders of one run, of several seeds, or of many such."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from skyfed.config import Config
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors
+from skyfed.report.learning_curves import RowCurves, read_curves
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import seed_folders
 from skyfed.runs.tables import Table
@@ -34,17 +35,18 @@ class SeedGroup:
     @property
     def manifest(self) -> dict[str, Any]:
         """What the first run's manifest says; empty where there is none."""
-        try:
-            manifest = json.loads((self.folders[0] / "manifest.json").read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return manifest if isinstance(manifest, dict) else {}
+        return RunFolder(self.folders[0]).manifest()
 
     @property
     def classes(self) -> list[str]:
         """Names of the classes, or their numbers where none were recorded."""
         names, count = self.manifest.get("classes"), self.config.field.classes
         return [str(name) for name in (names if isinstance(names, list) and len(names) == count else range(count))]
+
+    @cached_property
+    def curves(self) -> list[RowCurves]:
+        """The learning curves of every algorithm that has got somewhere."""
+        return read_curves(self.folders, self.config.rows)
 
     def standing(self) -> list[str]:
         """Say what is missing, one line per unfinished run."""

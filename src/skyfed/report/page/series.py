@@ -1,4 +1,4 @@
-"""What the charts show, as plain numbers: accuracy, payloads, classes, the bound."""
+"""What the charts show of a group of seeds, as plain numbers: accuracy, payloads, classes, the bound."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skyfed.report.bound import diagnoses, shown_form
-from skyfed.report.learning_curves import RowCurves, mean_lines, read_curves, shares
+from skyfed.report.learning_curves import mean_lines, shares
 from skyfed.report.page.places import SeedGroup
 from skyfed.report.style import MARKERS
 from skyfed.report.style import looks as row_looks
@@ -51,69 +51,10 @@ def looks(groups: Sequence[SeedGroup]) -> Json:
     return strokes
 
 
-def accuracy_and_payloads(groups: Sequence[SeedGroup]) -> tuple[list[Json], list[Json]]:
-    """Return the lines of accuracy, and the distributions of payloads, of every group and algorithm."""
-    lines, payloads = [], []
-    for run, group in enumerate(groups):
-        curves = read_curves(group.folders, group.config.rows)
-        lines += [{"run": run, **line} for line in _accuracy(curves)]
-        for curve in curves:
-            if curve.wire_bits.size:
-                sizes = {"measured": curve.wire_bits, "formula": curve.paper_bits}
-                steps = {
-                    kind: plain(shares(bits / 8e6, _MOST_STEPS)[0], 4) for kind, bits in sizes.items() if bits.size
-                }
-                payloads.append({"run": run, "algorithm": curve.row.name, "uploads": len(curve.wire_bits), **steps})
-    return lines, payloads
-
-
-def class_accuracy(groups: Sequence[SeedGroup]) -> list[Json]:
-    """Return accuracy class by class on the whole test set over the rounds, the mean over seeds."""
-    maps = []
-    for run, group in enumerate(groups):
-        for algorithm in group.config.labels:
-            tables = [_by_class(Table(folder / algorithm, "rounds").rows()) for folder in group.folders]
-            tables = [table for table in tables if table]
-            rounds = sorted(set.intersection(*map(set, tables))) if tables else []
-            if rounds:
-                rounds = [rounds[k] for k in _thinned(len(rounds))]
-                share = np.mean([[table[t] for t in rounds] for table in tables], axis=0).T
-                maps.append({"run": run, "algorithm": algorithm, "rounds": rounds, "percent": plain(100 * share, 3)})
-    return maps
-
-
-def bounds(groups: Sequence[SeedGroup]) -> list[Json]:
-    """Return Theorem 1's terms in every measured round, of the first seed of each group that recorded them."""
-    records = []
-    for run, group in enumerate(groups):
-        recorded = [
-            (folder, config)
-            for folder, config in zip(group.folders, group.configs, strict=True)
-            if any(Table(folder / name, "theory").rows() for name in config.labels)
-        ]
-        for folder, config in recorded[:1]:
-            own = {row.name: row.own.get("train", {}) for row in config.rows}
-            for diagnosis in diagnoses(folder):
-                form, by_form = shown_form(diagnosis), diagnosis.bounds
-                records.append({
-                    "run": run,
-                    "algorithm": diagnosis.algorithm,
-                    "seed": config.seed,
-                    "rounds": diagnosis.rounds,
-                    "form": form,
-                    "terms": {term: plain([bound.terms[term] for bound in by_form[form]]) for term in TERMS},
-                    "totals": {kind: plain([bound.total for bound in by_form[kind]]) for kind in FORMS},
-                    "valid": {kind: all(bound.valid for bound in by_form[kind]) for kind in FORMS},
-                    "measured": plain(diagnosis.realised),
-                    "rate": plain(diagnosis.largest_rate("corrected"), 3),
-                    "eta": plain(own[diagnosis.algorithm].get("eta", config.train.eta), 3),
-                })  # fmt: skip
-    return records
-
-
-def _accuracy(curves: list[RowCurves]) -> list[Json]:
-    by_axis = {axis: {line.row.name: line for line in mean_lines(curves, axis)} for axis in _AXES}
-    whole = {line.row.name: line for line in mean_lines(curves, "rounds", "accuracy_full")}
+def accuracy(group: SeedGroup) -> list[Json]:
+    """Return the lines of accuracy over every axis, one per algorithm."""
+    by_axis = {axis: {line.row.name: line for line in mean_lines(group.curves, axis)} for axis in _AXES}
+    whole = {line.row.name: line for line in mean_lines(group.curves, "rounds", "accuracy_full")}
     lines = []
     for name, line in by_axis["rounds"].items():
         at = _thinned(len(line.x))
@@ -124,6 +65,58 @@ def _accuracy(curves: list[RowCurves]) -> list[Json]:
         }
         lines.append({"algorithm": name, "seeds": line.seeds, "x": x, "y": y})
     return lines
+
+
+def payloads(group: SeedGroup) -> list[Json]:
+    """Return the distributions of payloads, one record per algorithm that has sent anything."""
+    records = []
+    for curve in group.curves:
+        if curve.wire_bits.size:
+            sizes = {"measured": curve.wire_bits, "formula": curve.paper_bits}
+            steps = {kind: plain(shares(bits / 8e6, _MOST_STEPS)[0], 4) for kind, bits in sizes.items() if bits.size}
+            records.append({"algorithm": curve.row.name, "uploads": len(curve.wire_bits), **steps})
+    return records
+
+
+def class_accuracy(group: SeedGroup) -> list[Json]:
+    """Return accuracy class by class on the whole test set over the rounds, the mean over seeds."""
+    maps = []
+    for algorithm in group.config.labels:
+        tables = [_by_class(Table(folder / algorithm, "rounds").rows()) for folder in group.folders]
+        tables = [table for table in tables if table]
+        rounds = sorted(set.intersection(*map(set, tables))) if tables else []
+        if rounds:
+            rounds = [rounds[k] for k in _thinned(len(rounds))]
+            share = np.mean([[table[t] for t in rounds] for table in tables], axis=0).T
+            maps.append({"algorithm": algorithm, "rounds": rounds, "percent": plain(100 * share, 3)})
+    return maps
+
+
+def bounds(group: SeedGroup) -> list[Json]:
+    """Return Theorem 1's terms in every measured round, of the first seed that recorded them."""
+    recorded = [
+        (folder, config)
+        for folder, config in zip(group.folders, group.configs, strict=True)
+        if any(Table(folder / name, "theory").rows() for name in config.labels)
+    ]
+    records = []
+    for folder, config in recorded[:1]:
+        own = {row.name: row.own.get("train", {}) for row in config.rows}
+        for diagnosis in diagnoses(folder):
+            form, by_form = shown_form(diagnosis), diagnosis.bounds
+            records.append({
+                "algorithm": diagnosis.algorithm,
+                "seed": config.seed,
+                "rounds": diagnosis.rounds,
+                "form": form,
+                "terms": {term: plain([bound.terms[term] for bound in by_form[form]]) for term in TERMS},
+                "totals": {kind: plain([bound.total for bound in by_form[kind]]) for kind in FORMS},
+                "valid": {kind: all(bound.valid for bound in by_form[kind]) for kind in FORMS},
+                "measured": plain(diagnosis.realised),
+                "rate": plain(diagnosis.largest_rate("corrected"), 3),
+                "eta": plain(own[diagnosis.algorithm].get("eta", config.train.eta), 3),
+            })  # fmt: skip
+    return records
 
 
 def _by_class(rows: list[Json]) -> dict[int, NDArray[np.float64]]:

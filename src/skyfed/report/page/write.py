@@ -20,7 +20,7 @@ from skyfed.report.bound import SHADES
 from skyfed.report.page.headline import COLUMNS, headline
 from skyfed.report.page.map import flight_maps
 from skyfed.report.page.places import SeedGroup, find_groups
-from skyfed.report.page.series import Json, accuracy_and_payloads, bounds, class_accuracy, looks
+from skyfed.report.page.series import Json, accuracy, bounds, class_accuracy, looks, payloads
 from skyfed.report.style import COLOURS
 
 _PURPLE = "#6F4E9C"  # for black, which dark paper does not show
@@ -47,14 +47,14 @@ def write_page(places: Sequence[Path], target: Path) -> Path:
 
 def render(groups: Sequence[SeedGroup]) -> str:
     """Return the page's text."""
-    lines, payloads = accuracy_and_payloads(groups)
+    charts = {"accuracy": accuracy, "payload": payloads, "classes": class_accuracy, "bound": bounds}
     data: Json = {
         "runs": [{"name": group.name, "classes": group.classes, "rounds": group.config.rounds} for group in groups],
         "looks": looks(groups),
-        "accuracy": lines,
-        "payload": payloads,
-        "classes": class_accuracy(groups),
-        "bound": bounds(groups),
+        **{
+            name: [{"run": run, **record} for run, group in enumerate(groups) for record in records_of(group)]
+            for name, records_of in charts.items()
+        },
         "terms": SHADES,
         "map": flight_maps(groups),
         "colours": [_PURPLE if colour == "#000000" else colour for colour in COLOURS],  # of vehicles
@@ -75,14 +75,9 @@ def render(groups: Sequence[SeedGroup]) -> str:
         hashes=[_hash(plotly), _hash(script)],
         data=_inert(data),
         groups=groups,
-        many=len(groups) > 1,
-        solo=len(groups) > 1 and len(data["looks"]) == 1,
-        energy=_energy(groups),
-        facts=[_facts(group) for group in groups],
         unfinished=[line for group in groups for line in group.standing()],
         columns=COLUMNS,
         lines=headline(groups),
-        seeds=any(len(group.folders) > 1 for group in groups),
         differences=_differences(groups),
         origins=[_origin(group) for group in groups],
         charts=data,
@@ -98,30 +93,6 @@ def _inert(data: Json) -> str:
 def _hash(script: str) -> str:
     """Return what lets the browser run this script and no other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _facts(group: SeedGroup) -> list[str]:
-    config = group.config
-    seeds = [each.seed for each in group.configs]
-    return [
-        f"{config.vehicles:,} vehicle{'s' * (config.vehicles > 1)}",
-        f"{config.rounds:,} rounds",
-        f"{config.field.classes:,} classes",
-        config.data.name,
-        config.model.name,
-        f"flights: {config.flight.method}",
-        f"cost model: {config.cost.model}",
-        f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds: {', '.join(map(str, seeds[:12]))}"
-        + (" …" if len(seeds) > 12 else ""),
-    ]  # fmt: skip
-
-
-def _energy(groups: Sequence[SeedGroup]) -> str:
-    """Say what the joules are of, by the models that the runs go by."""
-    models = {group.config.cost.model for group in groups}
-    if len(models) > 1:
-        return "training, and flying and sending where the cost model is device"
-    return "training alone (cost model law)" if "law" in models else "training, flying and sending"
 
 
 def _differences(groups: Sequence[SeedGroup]) -> dict[str, list[str]]:

@@ -19,17 +19,14 @@ def student_round(
     for parameter in dense.parameters():
         size = parameter.detach().abs().flatten()
         kept = torch.topk(size, max(1, round((1 - delta) * size.numel()))).indices
-        mask = torch.zeros_like(size)
-        mask[kept] = 1
-        masks.append(mask.view_as(parameter))
+        masks.append(torch.zeros_like(size).index_fill_(0, kept, 1).view_as(parameter))
     ticket = copy.deepcopy(model)
     with torch.no_grad():
         for parameter, mask in zip(ticket.parameters(), masks, strict=True):
             parameter.mul_(mask)
     start = [parameter.detach().clone() for parameter in ticket.parameters()]
     _train(ticket, data, kappa, rate, masks)
-    gradients = [(a - b.detach()) / rate for a, b in zip(start, ticket.parameters(), strict=True)]
-    return [_qsgd(gradient) for gradient in gradients]
+    return [_qsgd((a - b.detach()) / rate) for a, b in zip(start, ticket.parameters(), strict=True)]
 
 
 def _train(model: nn.Module, data: TensorDataset, steps: int, rate: float, masks: list[Tensor] | None = None) -> None:
