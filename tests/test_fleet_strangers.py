@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import json
 import re
 import shutil
@@ -235,6 +236,7 @@ def test_only_the_station_itself_may_operate_it():
 
 def test_folders_that_are_none_are_refused(tmp_path, capsys):
     assert run_arguments(["fleet", "station", str(tmp_path)]) == 2
+    assert os.umask(before) == 0o022
     assert run_arguments(["fleet", "vehicle", str(tmp_path)]) == 2
     assert "not a" in capsys.readouterr().err
 
@@ -254,7 +256,7 @@ def test_addresses_that_are_none_are_refused(tmp_path, capsys, address):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("credentials") / "fleet"
+    place, before = tmp_path_factory.mktemp("credentials") / "fleet", os.umask(0o022)
     words = ["--address", "station.example:9092", "--vehicles", "2", *sets(*SMALL)]
     assert run_arguments(["fleet", "keys", "smoke", *words, "--out", str(place), "--plain"]) == 0
     return place
@@ -277,6 +279,10 @@ DAMAGE = [
     ("station/fleet/key.pem", None, "no key.pem"),
     ("station/fleet/runtime.secret", None, "no runtime.secret"),
 ]
+
+
+def test_folders_of_a_fleet_are_for_their_owner_alone(folders):
+    assert not [path for path in (folders, *folders.rglob("*")) if path.stat().st_mode & 0o077]
 
 
 @pytest.mark.parametrize(("name", "text", "words"), DAMAGE)

@@ -1,5 +1,6 @@
 """Verbs of a fleet across machines, on Flower."""
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 Vehicles = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="How many vehicles; the config's number if not given.")
 ]
+
+
+@fleet.callback()
+def _private(context: typer.Context) -> None:
+    """Let nobody else read what these verbs write: keys, uploads, logs."""
+    before = os.umask(0o077)
+    context.call_on_close(lambda: os.umask(before))
 
 
 @fleet.command("try")

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from skyfed.errors import BadInputError
-from skyfed.files import storage_errors, write_whole
+from skyfed.files import make_private, storage_errors, write_whole
 
 CREDENTIALS = "fleet"  # the folder of a station's credentials, inside its run's folder
 LISTED = "vehicles.json"  # address and public keys, among a station's credentials
@@ -81,6 +81,7 @@ def make_credentials(station: Path, vehicles: list[Path], address: str, rehearsa
     for place in (station, *vehicles):
         with storage_errors(place):
             place.mkdir(parents=True, exist_ok=True)
+        make_private(place)
         write_whole(place / "ca.pem", ca)
     write_whole(station / "cert.pem", certificate)
     write_secret(station / "key.pem", _private(station_key, serialization.PrivateFormat.PKCS8))

@@ -29,6 +29,7 @@ from skyfed.drivers.flower.tasks import beating, open_runtime, patient, take
 from skyfed.errors import BadInputError, SkyfedError
 
 _START = 60.0  # seconds for a SuperLink to come up
+from skyfed.files import make_private
 _APP = """[project]
 name = "skyfed"
 version = "{version}"
@@ -143,6 +144,8 @@ def open_station(credentials: StationCredentials, largest: float, log: Path) -> 
     process = start(
         "skyfed.drivers.flower.link", str(largest), str(ready), str(place / LISTED), str(os.getpid()),
         "--host", "0.0.0.0", "--port", str(port), "--isolation", "process",
+    make_private(log.parent)
+    make_private(place)
         "--superexec-auth-secret-file", str(place / "runtime.secret"), "--enable-supernode-auth",
         "--ssl-certfile", str(place / "cert.pem"), "--ssl-keyfile", str(place / "key.pem"),
         "--ssl-ca-certfile", str(place / "ca.pem"), "--database", str(home / "state.db"),
@@ -168,10 +171,13 @@ def flower_environment(home: Path) -> dict[str, str]:
 
 
 def start(module: str, *arguments: str, environment: dict[str, str], log: Path | None = None) -> Popen[bytes]:
-    """Start a Python module in a process group of its own; its output goes to the log, or where ours goes."""
+    """Start a Python module in a process group of its own; its output goes to the log, or where ours goes.
+
+    What it writes is for its owner alone.
+    """
     command = [sys.executable, "-m", module, *arguments]
     with log.open("ab") if log else nullcontext() as out:
-        return Popen(command, stdin=DEVNULL, stdout=out, stderr=out, env=environment, process_group=0)
+        return Popen(command, stdin=DEVNULL, stdout=out, stderr=out, env=environment, process_group=0, umask=0o077)
 
 
 def end(process: Popen[bytes], patience: float = 8.0) -> None:
