@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import secrets
 import socket
 import sys
 import time
@@ -24,6 +25,7 @@ from flwr.superlink.grid import HttpGrid
 
 from skyfed import __version__
 from skyfed.drivers.flower.credentials import LISTED, StationCredentials, split_address
+from skyfed.drivers.flower.own import SECRET_VARIABLE, Own
 from skyfed.drivers.flower.patch_backoff import patch_backoff
 from skyfed.drivers.flower.tasks import beating, open_runtime, patient, take
 from skyfed.errors import BadInputError, SkyfedError
@@ -53,8 +55,8 @@ class LostError(SkyfedError):
 class Station:
     """A running SuperLink; use `open_station`."""
 
-    def __init__(self, credentials: StationCredentials, ready: Path, address: str) -> None:
-        self._ready, self._address, self._authority = ready, address, credentials.authority
+    def __init__(self, credentials: StationCredentials, ready: Path, address: str, own: str) -> None:
+        self._ready, self._address, self._authority, self._own = ready, address, credentials.authority, own
         self._secret = (credentials.place / "runtime.secret").read_bytes()
 
     def register(self, vehicles: dict[int, str], say: Callable[[str], None] = lambda line: None) -> None:
@@ -108,7 +110,7 @@ class Station:
 
     def _grid(self) -> HttpGrid:
         """Claim the task of the run that was started, and return the grid that goes with it."""
-        desk = open_runtime(self._address, "SuperExec", self._authority, secret=self._secret)
+        desk = open_runtime(self._address, "SuperExec", self._authority, secret=self._secret, own=self._own)
         until = time.monotonic() + _START
         while not (token := take(desk, TaskType.SERVER_APP)):
             if time.monotonic() > until:
@@ -116,14 +118,17 @@ class Station:
             time.sleep(0.1)
         desk.close()
         grid = HttpGrid(self._address, False, self._authority, token=token)
-        grid._retry_invoker = patient()
+        grid._client = open_runtime(self._address, "flwr-serverapp", self._authority, token=token, own=self._own)
+        grid._client._retry_invoker = grid._retry_invoker = patient()
         patch_backoff()
         return grid
 
     @contextmanager
     def _control(self) -> Iterator[ControlHttpClient]:
         try:
-            with ControlHttpClient.from_server_address(self._address, False, self._authority, []) as client:
+            with ControlHttpClient.from_server_address(
+                self._address, False, self._authority, [Own(self._own)]
+            ) as client:
                 yield client
         except httpx.HTTPStatusError as error:
             raise LostError(f"the SuperLink refuses: {' '.join(error.response.text.split())[:200]}") from error
@@ -139,6 +144,9 @@ def open_station(credentials: StationCredentials, largest: float, log: Path) -> 
     place, address = credentials.place.resolve(), f"127.0.0.1:{port}"
     home = place / "flower"
     home.mkdir(exist_ok=True)
+    make_private(log.parent)
+    make_private(place)
+    own = secrets.token_hex(32)  # for this start alone
     ready = home / "ready"
     ready.unlink(missing_ok=True)
     process = start(
@@ -150,11 +158,11 @@ def open_station(credentials: StationCredentials, largest: float, log: Path) -> 
         "--ssl-certfile", str(place / "cert.pem"), "--ssl-keyfile", str(place / "key.pem"),
         "--ssl-ca-certfile", str(place / "ca.pem"), "--database", str(home / "state.db"),
         "--disable-runtime-dependency-installation",
-        environment=flower_environment(home), log=log,
+        environment={**flower_environment(home), SECRET_VARIABLE: own}, log=log,
     )  # fmt: skip
     try:
         _wait(process, address, credentials.authority, log)
-        yield Station(credentials, ready, address)
+        yield Station(credentials, ready, address, own)
     finally:
         end(process)
 
