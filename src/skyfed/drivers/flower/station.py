@@ -29,9 +29,9 @@ from skyfed.drivers.flower.own import SECRET_VARIABLE, Own
 from skyfed.drivers.flower.patch_backoff import patch_backoff
 from skyfed.drivers.flower.tasks import beating, open_runtime, patient, take
 from skyfed.errors import BadInputError, SkyfedError
+from skyfed.files import make_private
 
 _START = 60.0  # seconds for a SuperLink to come up
-from skyfed.files import make_private
 _APP = """[project]
 name = "skyfed"
 version = "{version}"
@@ -150,10 +150,8 @@ def open_station(credentials: StationCredentials, largest: float, log: Path) -> 
     ready = home / "ready"
     ready.unlink(missing_ok=True)
     process = start(
-        "skyfed.drivers.flower.link", str(largest), str(ready), str(place / LISTED), str(os.getpid()),
+        "skyfed.drivers.flower.link", str(largest), str(ready), str(place / LISTED), str(log), str(os.getpid()),
         "--host", "0.0.0.0", "--port", str(port), "--isolation", "process",
-    make_private(log.parent)
-    make_private(place)
         "--superexec-auth-secret-file", str(place / "runtime.secret"), "--enable-supernode-auth",
         "--ssl-certfile", str(place / "cert.pem"), "--ssl-keyfile", str(place / "key.pem"),
         "--ssl-ca-certfile", str(place / "ca.pem"), "--database", str(home / "state.db"),
