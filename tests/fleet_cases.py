@@ -56,11 +56,12 @@ def in_process(place: Path, *settings: str, workers: int = 1) -> Path:
     return place
 
 
-def start(*words: str, log: Path) -> subprocess.Popen[bytes]:
-    """Start a verb as a process of its own."""
+def start(*words: str, log: Path, files: int = 0) -> subprocess.Popen[bytes]:
+    """Start a verb as a process of its own; it may be left with a number of descriptors."""
+    limited = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"] if files else []
     with log.open("ab") as out:
         return subprocess.Popen(
-            [sys.executable, "-m", "skyfed", "fleet", *words],
+            [*limited, sys.executable, "-m", "skyfed", "fleet", *words],
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment(), process_group=0,
         )  # fmt: skip
 
@@ -110,9 +111,9 @@ class Yard:
         for process in self.processes.values():
             process.wait()
 
-    def station(self) -> subprocess.Popen[bytes]:
+    def station(self, files: int = 0) -> subprocess.Popen[bytes]:
         """Start the station."""
-        return self._start("station", "station", str(self.run), "--plain")
+        return self._start("station", "station", str(self.run), "--plain", files=files)
 
     def vehicle(self, u: int) -> subprocess.Popen[bytes]:
         """Start a vehicle."""
@@ -145,8 +146,8 @@ class Yard:
         assert np.array_equal(weights(self.run, algorithm), weights(here, algorithm)), missed
         return missed
 
-    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
-        self.processes[name] = start(*words, log=self.place / f"{name}.out")
+    def _start(self, name: str, *words: str, files: int = 0) -> subprocess.Popen[bytes]:
+        self.processes[name] = start(*words, log=self.place / f"{name}.out", files=files)
         return self.processes[name]
 
 

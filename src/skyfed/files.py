@@ -48,6 +48,17 @@ def replacing(path: Path) -> Iterator[Path]:
             raise
 
 
+def make_private(folder: Path) -> None:
+    """Take everybody else's rights from a folder and all that is in it; links are not followed."""
+    with storage_errors(folder):
+        folder.chmod(0o700)
+        for place, folders, files in os.walk(folder):
+            for name in (*folders, *files):
+                path = Path(place, name)
+                if not path.is_symlink():
+                    path.chmod(path.stat().st_mode & 0o700)
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     with replacing(path) as part:

@@ -1,5 +1,6 @@
 """Verbs of a fleet across machines, on Flower."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,13 @@ Vehicles = Annotated[
 
 
 Whose = Annotated[int, typer.Argument(metavar="VEHICLE", help="Whose key.")]
+
+
+@fleet.callback()
+def _private(context: typer.Context) -> None:
+    """Let nobody else read what these verbs write: keys, uploads, logs."""
+    before = os.umask(0o077)
+    context.call_on_close(lambda: os.umask(before))
 
 
 @fleet.command("try")

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from skyfed.errors import BadInputError, one_line
-from skyfed.files import read_json_table, storage_errors, write_whole
+from skyfed.files import make_private, read_json_table, storage_errors, write_whole
 
 CREDENTIALS = "fleet"  # the folder of a station's credentials, inside its run's folder
 LISTED = "vehicles.json"  # address and public keys, among a station's credentials
@@ -85,8 +85,7 @@ def make_credentials(station: Path, vehicles: list[Path], address: str, rehearsa
     """Write certificates and keys for a station and its vehicles."""
     split_address(address)
     authority, own = _new_key(), _new_key()
-    with storage_errors(station):
-        station.mkdir(parents=True, exist_ok=True)
+    _private_folder(station)
     write_secret(station / "ca.key", _private(authority, serialization.PrivateFormat.PKCS8))
     write_secret(station / "key.pem", _private(own, serialization.PrivateFormat.PKCS8))
     write_secret(station / "runtime.secret", os.urandom(32))
@@ -98,8 +97,7 @@ def make_credentials(station: Path, vehicles: list[Path], address: str, rehearsa
 
 def give_key(credentials: StationCredentials, vehicle: int, place: Path) -> str:
     """Write a new key, and where the station is, into a vehicle's folder; returns the public key."""
-    with storage_errors(place):
-        place.mkdir(parents=True, exist_ok=True)
+    _private_folder(place)
     key = _new_key()
     write_whole(place / "ca.pem", credentials.authority)
     write_secret(place / "vehicle.key", _private(key, serialization.PrivateFormat.OpenSSH))
@@ -155,6 +153,12 @@ def _certify(credentials: StationCredentials) -> None:
         (x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), False),
     )  # fmt: skip
     write_whole(credentials.place / "cert.pem", certificate)
+
+
+def _private_folder(place: Path) -> None:
+    with storage_errors(place):
+        place.mkdir(parents=True, exist_ok=True)
+    make_private(place)
 
 
 def _ends(path: Path) -> datetime:

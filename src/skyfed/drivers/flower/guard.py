@@ -1,41 +1,44 @@
 """What stands at the station's door: strangers are refused before Flower reads them, each with a line that says why.
 
-Flower's SuperLink serves vehicles, its own executor and its operators at one port; the latter two are let in from this
-machine alone. Flower signs the time of a request, so one of the same key and time as before is a replay, whatever its
-signature looks like: there is more than one valid signature of a time, and more than one text for each.
+Flower's SuperLink serves vehicles, its own executor and its operators at one port; the latter two are let in with a
+secret that only the station has. Flower signs the time of a request, so one of the same key and time as before is a
+replay, whatever its signature looks like: there is more than one valid signature of a time, and more than one text for
+each. Flower looks at a signature once it has read the body; the first one on a connection is looked at here, before.
 """
 
+import hmac
 import json
-import logging
-import ssl
 import time
 from base64 import b64decode
 from collections import deque
 from datetime import UTC, datetime
-from ipaddress import ip_address
 from pathlib import Path
 
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from skyfed.drivers.flower.credentials import read_keys
+from skyfed.drivers.flower.door import HEAD, Visitor
+from skyfed.drivers.flower.log_file import log, quoted, say_refused
+from skyfed.drivers.flower.own import SECRET
 
 Sign = tuple[bytes, str]  # a public key and the time that was signed
 _EARLY, _LATE = 5.0, 305.0  # seconds that a vehicle's clock may be ahead, or a request old: Flower's own limits
 _FLEET = "/v1/fleet/"
-
-log = logging.getLogger("skyfed.guard")
+_ONCE = (b"content-length", SECRET.encode())  # Flower reads the first of two headers, others the last
 
 
 class Guard:
     """ASGI middleware around a SuperLink."""
 
-    def __init__(self, app: ASGIApp, largest: float, ready: Path, listed: Path) -> None:
+    def __init__(self, app: ASGIApp, largest: float, ready: Path, listed: Path, secret: str) -> None:
         """Read at most `largest` bytes of a request, of vehicles whose keys are in the file `listed`.
 
-        They wait until the file `ready` is there.
+        They wait until the file `ready` is there. Who has the secret may do everything else.
         """
         self._app, self._largest, self._ready, self._listed = app, largest, ready, listed
+        self._secret = secret.encode()
         self._since = datetime.now(UTC)
         self._keys: tuple[tuple[int, int], set[bytes]] = ((0, 0), set())
         self._seen: set[Sign] = set()
@@ -50,45 +53,62 @@ class Guard:
         if scope["path"].startswith(_FLEET) and not self._ready.exists():  # the keys are not registered yet
             await _refusal(503, "not ready")(scope, receive, send)
             return
-        status, reason = self._look(scope, headers)
+        visitor: Visitor = scope["visitor"]
+        status, reason = self._look(scope, headers, visitor)
         if reason:
-            _say(scope, reason)
+            within = visitor.door.refuse(visitor, quoted(scope["path"]), reason)
+        else:
+            within = visitor.known or visitor.door.spend(visitor.address)  # /health is for anyone, now and then
+        if not within:
+            visitor.transport.abort()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
+        if reason:
             await _refusal(status, reason)(scope, receive, send)
             return
         taken, answered = 0, False
+        largest = self._largest if visitor.known else 0.0  # of a stranger who asks for /health, nothing
 
         async def counted() -> Message:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            return message if taken <= self._largest else {"type": "http.disconnect"}
+            return message if taken <= largest else {"type": "http.disconnect"}
 
         async def watched(message: Message) -> None:
             nonlocal answered
-            if taken > self._largest:
+            if taken > largest:
                 return  # it is refused below
             answered = True
             if message["type"] == "http.response.start":
                 if message["status"] == 401:  # not signed by that key: it may still send what it signs
                     self._seen.discard(_sign(headers))
                 if message["status"] >= 400:
-                    _say(scope, _why(scope, headers, message["status"]))
+                    say_refused(quoted(scope["path"]), visitor.address, _why(scope, headers, message["status"]))
             await send(message)
 
         try:
             await self._app(scope, counted, watched)
         except Exception:
-            if taken <= self._largest:
+            if taken <= largest:
                 raise
-        if taken > self._largest and not answered:
-            reason = f"a request of more than {self._largest:.0f} bytes"
-            _say(scope, reason)
+        if taken > largest and not answered:
+            reason = f"a request of more than {largest:.0f} bytes"
+            visitor.door.refuse(visitor, quoted(scope["path"]), reason)
             await _refusal(413, reason)(scope, receive, send)
 
-    def _look(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str]:
-        """Return status and reason of a refusal, or nothing."""
-        path = scope["path"]
-        if not path.startswith(_FLEET) and path != "/health" and not _local(scope):
+    def _look(self, scope: Scope, headers: dict[str, str], visitor: Visitor) -> tuple[int, str]:
+        """Return status and reason of a refusal, or nothing; a connection that brings proof is known from then on."""
+        path, sent = scope["path"], scope["headers"]
+        if len(scope["raw_path"] + scope["query_string"]) + sum(len(name + value) + 4 for name, value in sent) > HEAD:
+            return 431, f"headers of more than {HEAD} bytes"
+        once = [name for name, _ in sent if name.startswith(b"flwr-") or name in _ONCE]
+        if len(once) > len(set(once)):
+            return 400, "a header that is there twice"
+        if hmac.compare_digest(headers.get(SECRET, "").encode(), self._secret):
+            visitor.door.welcome(visitor)
+        elif not path.startswith(_FLEET) and path != "/health":
             return 403, "asks for what only the station itself may use"
         if int(headers.get("content-length", "0") or 0) > self._largest:
             return 413, f"a request of {headers['content-length']} bytes; at most {self._largest:.0f} are read"
@@ -109,8 +129,11 @@ class Guard:
             return 503, "signed before this station started: old and replayed, or its clock is behind"
         if key not in self._known():
             return 412, "an unknown or removed key"
+        if not visitor.known and not _verified(key, stamp, headers["flwr-signature"]):
+            return 401, "a false signature"
         if self._again((key, stamp)):
             return 401, "a replayed request"
+        visitor.door.welcome(visitor)
         return 0, ""
 
     def _known(self) -> set[bytes]:
@@ -143,12 +166,12 @@ def _sign(headers: dict[str, str]) -> Sign:
     return b64decode(headers.get("flwr-public-key", ""), validate=True), headers.get("flwr-timestamp", "")
 
 
-def _local(scope: Scope) -> bool:
-    """Tell whether the other end is on this machine."""
-    client, server = scope.get("client"), scope.get("server")
-    if not client or not server:
+def _verified(key: bytes, stamp: str, signature: str) -> bool:
+    try:
+        signed = b64decode(signature, validate=True)
+        return bool(verify_signature(bytes_to_public_key(key), stamp.encode("ascii"), signed))
+    except ValueError:
         return False
-    return ip_address(client[0]).is_loopback or client[0] == server[0]
 
 
 def _why(scope: Scope, headers: dict[str, str], status: int) -> str:
@@ -166,31 +189,5 @@ def _why(scope: Scope, headers: dict[str, str], status: int) -> str:
     return f"status {status}"
 
 
-def _say(scope: Scope, reason: str) -> None:
-    client = scope.get("client") or ("?", 0)
-    log.warning("refused %s from %s: %s", scope["path"], client[0], reason)
-
-
 def _refusal(status: int, reason: str) -> Response:
     return Response(reason, status, {"content-type": "text/plain"})
-
-
-class Handshake(ssl.SSLObject):
-    """A TLS connection whose failure to begin leaves a line."""
-
-    def do_handshake(self) -> None:
-        """Begin, or say why not."""
-        try:
-            super().do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise
-        except ssl.SSLError as error:
-            reasons = {
-                "HTTP_REQUEST": "plaintext where TLS is spoken",
-                "WRONG_VERSION_NUMBER": "plaintext where TLS is spoken",
-                "TLSV1_ALERT_UNKNOWN_CA": "it does not trust this station's certificate (another authority)",
-                "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not trust this station's certificate",
-                "SSLV3_ALERT_BAD_CERTIFICATE": "it does not trust this station's certificate",
-            }
-            log.warning("refused a connection: %s", reasons.get(error.reason or "", error.reason or str(error)))
-            raise

@@ -1,22 +1,28 @@
 """The SuperLink process: Flower's own, behind our guard.
 
-`python -m skyfed.drivers.flower.link LARGEST READY LISTED PARENT ARGS…`
+`python -m skyfed.drivers.flower.link LARGEST READY LISTED LOG PARENT ARGS…`
+
+The station's secret is in the environment, which other users cannot read.
 """
 
 import logging
 import os
-import ssl
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import uvicorn.config
+import uvicorn
+from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.state.alembic import utils
 from flwr.superlink import extensions
 from flwr.superlink.cli.flower_superlink import flower_superlink
 from starlette.middleware import Middleware
 
-from skyfed.drivers.flower.guard import Guard, Handshake
+from skyfed.drivers.flower.door import serve
+from skyfed.drivers.flower.guard import Guard
+from skyfed.drivers.flower.log_file import Calm, LogFile
+from skyfed.drivers.flower.own import SECRET_VARIABLE
 from skyfed.workers import end_with
 
 _SCRIPTS = utils.build_alembic_config
@@ -33,23 +39,18 @@ def find_scripts(engine: Any) -> Any:
 
 def main() -> None:
     """Serve until told to stop, or until the parent has gone."""
-    largest, ready, listed, parent = float(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
-    sys.argv[1:5] = []
+    secret = os.environ.pop(SECRET_VARIABLE)
+    largest, (ready, listed, log), parent = float(sys.argv[1]), map(Path, sys.argv[2:5]), int(sys.argv[5])
+    sys.argv[1:6] = []
     end_with(parent, grace=5.0)  # Flower's own watch sends SIGINT, which background processes ignore
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    logging.getLogger("skyfed").addHandler(handler)
-    extensions.get_middleware = lambda: (Middleware(Guard, largest=largest, ready=ready, listed=listed),)
+    calm = Calm()
+    logging.getLogger().addHandler(LogFile(log, calm))
+    FLOWER_LOGGER.handlers.clear()  # its lines go through the root logger, as all do
+    FLOWER_LOGGER.setLevel(logging.WARNING)  # it has a line for every message, which would crowd out the run's
+    guard = Middleware(Guard, largest=largest, ready=ready, listed=listed, secret=secret)
+    extensions.get_middleware = lambda: (guard,)
     utils.build_alembic_config = find_scripts
-    make = uvicorn.config.create_ssl_context
-
-    def watched(*args: Any, **kwargs: Any) -> ssl.SSLContext:
-        context: ssl.SSLContext = make(*args, **kwargs)
-        context.sslobject_class = Handshake
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        return context
-
-    uvicorn.config.create_ssl_context = watched
+    uvicorn.run = partial(serve, calm=calm)
     flower_superlink()
 
 

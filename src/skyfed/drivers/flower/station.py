@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import secrets
 import socket
 import sys
 import time
@@ -24,9 +25,11 @@ from flwr.supercore.task_identity import TaskIdentity
 from skyfed import __version__
 from skyfed.drivers.flower.credentials import LISTED, StationCredentials, split_address
 from skyfed.drivers.flower.grid import VehicleGrid
+from skyfed.drivers.flower.own import SECRET_VARIABLE, Own
 from skyfed.drivers.flower.patch_backoff import patch_backoff
 from skyfed.drivers.flower.tasks import beating, open_runtime, patient, take
 from skyfed.errors import BadInputError, SkyfedError
+from skyfed.files import make_private
 
 _START = 60.0  # seconds for a SuperLink to come up
 # what Flower asks a run to bring; the station and the vehicles load their own code
@@ -53,8 +56,8 @@ class LostError(SkyfedError):
 class Station:
     """A running SuperLink; use `open_station`."""
 
-    def __init__(self, credentials: StationCredentials, ready: Path, address: str, largest: float) -> None:
-        self._ready, self._address, self._authority = ready, address, credentials.authority
+    def __init__(self, credentials: StationCredentials, ready: Path, address: str, own: str, largest: float) -> None:
+        self._ready, self._address, self._authority, self._own = ready, address, credentials.authority, own
         self._largest = largest
         self._secret = (credentials.place / "runtime.secret").read_bytes()
 
@@ -104,7 +107,7 @@ class Station:
 
     def _grid(self) -> VehicleGrid:
         """Claim the task of the run that was started, and return the grid that goes with it."""
-        desk = open_runtime(self._address, "SuperExec", self._authority, secret=self._secret)
+        desk = open_runtime(self._address, "SuperExec", self._authority, secret=self._secret, own=self._own)
         until = time.monotonic() + _START
         while not (token := take(desk, TaskType.SERVER_APP)):
             if time.monotonic() > until:
@@ -112,14 +115,17 @@ class Station:
             time.sleep(0.1)
         desk.close()
         grid = VehicleGrid(self._address, self._authority, token, self._largest)
-        grid._retry_invoker = patient()
+        grid._client = open_runtime(self._address, "flwr-serverapp", self._authority, token=token, own=self._own)
+        grid._client._retry_invoker = grid._retry_invoker = patient()
         patch_backoff()
         return grid
 
     @contextmanager
     def _control(self) -> Iterator[ControlHttpClient]:
         try:
-            with ControlHttpClient.from_server_address(self._address, False, self._authority, []) as client:
+            with ControlHttpClient.from_server_address(
+                self._address, False, self._authority, [Own(self._own)]
+            ) as client:
                 yield client
         except httpx.HTTPStatusError as error:
             raise LostError(f"the SuperLink refuses: {' '.join(error.response.text.split())[:200]}") from error
@@ -135,20 +141,23 @@ def open_station(credentials: StationCredentials, largest: float, log: Path) -> 
     place, address = credentials.place.resolve(), f"127.0.0.1:{port}"
     home = place / "flower"
     home.mkdir(exist_ok=True)
+    make_private(log.parent)
+    make_private(place)
+    own = secrets.token_hex(32)  # for this start alone
     ready = home / "ready"
     ready.unlink(missing_ok=True)
     process = start(
-        "skyfed.drivers.flower.link", str(largest), str(ready), str(place / LISTED), str(os.getpid()),
+        "skyfed.drivers.flower.link", str(largest), str(ready), str(place / LISTED), str(log), str(os.getpid()),
         "--host", "0.0.0.0", "--port", str(port), "--isolation", "process",
         "--superexec-auth-secret-file", str(place / "runtime.secret"), "--enable-supernode-auth",
         "--ssl-certfile", str(place / "cert.pem"), "--ssl-keyfile", str(place / "key.pem"),
         "--ssl-ca-certfile", str(place / "ca.pem"), "--database", str(home / "state.db"),
         "--disable-runtime-dependency-installation",
-        environment=flower_environment(home), log=log,
+        environment={**flower_environment(home), SECRET_VARIABLE: own}, log=log,
     )  # fmt: skip
     try:
         _wait(process, address, credentials.authority, log)
-        yield Station(credentials, ready, address, largest)
+        yield Station(credentials, ready, address, own, largest)
     finally:
         end(process)
 
@@ -165,10 +174,13 @@ def flower_environment(home: Path) -> dict[str, str]:
 
 
 def start(module: str, *arguments: str, environment: dict[str, str], log: Path | None = None) -> Popen[bytes]:
-    """Start a Python module in a process group of its own; its output goes to the log, or where ours goes."""
+    """Start a Python module in a process group of its own; its output goes to the log, or where ours goes.
+
+    What it writes is for its owner alone.
+    """
     command = [sys.executable, "-m", module, *arguments]
     with log.open("ab") if log else nullcontext() as out:
-        return Popen(command, stdin=DEVNULL, stdout=out, stderr=out, env=environment, process_group=0)
+        return Popen(command, stdin=DEVNULL, stdout=out, stderr=out, env=environment, process_group=0, umask=0o077)
 
 
 def end(process: Popen[bytes], patience: float = 8.0) -> None:

@@ -20,11 +20,13 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
+from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from skyfed.drivers.flower.client_app import app
+from skyfed.drivers.flower.own import Own
 from skyfed.drivers.flower.patch_backoff import patch_backoff
 
 _POLL = 0.2  # seconds between two looks for a task; a look costs some milliseconds on either side
@@ -38,10 +40,15 @@ def patient() -> RetryInvoker:
 
 
 def open_runtime(
-    address: str, name: str, authority: bytes | None, *, secret: bytes = b"", token: str = ""
+    address: str, name: str, authority: bytes | None, *, secret: bytes = b"", token: str = "", own: str = ""
 ) -> RuntimeHttpClient:
-    """Return a client of a runtime: with the secret it may acquire tasks, with a task's token it may do the task."""
-    callers = [RuntimeVersionHttpInterceptor(component_name=name)]
+    """Return a client of a runtime: with the secret it may acquire tasks, with a task's token it may do the task.
+
+    own: the station's secret, which a SuperLink asks for and a SuperNode does not.
+    """
+    callers: list[ProtobufClientInterceptor] = [RuntimeVersionHttpInterceptor(component_name=name)]
+    if own:
+        callers.append(Own(own))
     if secret:
         methods = frozenset({"/flwr.proto.Runtime/AcquireTask"})
         callers.append(SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=methods))

@@ -18,7 +18,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from skyfed.drivers.flower.credentials import VehicleCredentials, own_key, write_secret
 from skyfed.drivers.flower.station import end, flower_environment, free_port, start
 from skyfed.errors import BadInputError
-from skyfed.files import write_whole
+from skyfed.files import make_private, write_whole
 from skyfed.runs.folder import RunFolder, locked
 
 _AGAIN = 2.0  # seconds before a SuperNode that ended is started again
@@ -31,6 +31,7 @@ def fly(credentials: VehicleCredentials, say: Callable[[str], None]) -> None:
         file = credentials.place / "vehicle.json"
         raise BadInputError(f"{file}: vehicle {vehicle}; allowed: 0 to {config.vehicles - 1}")
     place = credentials.place.resolve()
+    make_private(place)
     with locked(place):
         _fly(credentials, place, config.fleet.poll, say)
 
