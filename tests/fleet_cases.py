@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,14 @@ from flwr.supercore.inflatable.inflatable_object import (
     iterate_object_tree,
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
+from flwr.supernode import fleet_http_connection
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from in_process import undrawn
 from skyfed.cli import run_arguments
 from skyfed.drivers.flower.credentials import read_vehicle
 from skyfed.drivers.flower.messages import Order, ReplyError, answer, read_order, refuse
+from skyfed.drivers.flower.node import Signing
 from skyfed.drivers.flower.onboard import Vehicle
 from skyfed.drivers.flower.station import free_port
 from skyfed.runs.checkpoint import unpack_model
@@ -38,6 +41,7 @@ from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Table
 from waiting import LONG, wait_until
 
+fleet_http_connection.NodeAuthHttpInterceptor = partial(Signing, "f" * 32)  # vehicles of this process show a session
 SMALL = ["rounds=4", "eval_every=4", "flight.method=greedy", "train.kappa=1", "fleet.poll=0.2", "fleet.grace=1"]
 ALGORITHMS = ["afl", "afl-prune", "afl-quant", "2ceoafl"]
 

@@ -18,8 +18,8 @@ from skyfed.drivers.flower import door as doors
 from skyfed.drivers.flower import log_file
 from skyfed.drivers.flower.door import HEAD, Door, Visitor
 from skyfed.drivers.flower.guard import Guard
+from skyfed.drivers.flower.headers import SECRET
 from skyfed.drivers.flower.log_file import Calm, LogFile, quoted, say_refused
-from skyfed.drivers.flower.own import SECRET
 
 
 async def nothing(scope: Any, receive: Any, send: Any) -> None:

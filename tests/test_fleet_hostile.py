@@ -6,6 +6,7 @@ asks for something else.
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,7 +25,8 @@ from flwr.supercore.inflatable.inflatable_object import (
     get_object_tree,
 )
 
-from fleet_cases import Rogue, Yard, deliver_reply, environment, honest, says
+from fleet_cases import Rogue, Yard, deliver_reply, environment, honest, says, start
+from skyfed.cli import run_arguments
 from skyfed.drivers.flower.messages import Order, answer
 from skyfed.drivers.flower.onboard import Vehicle
 from skyfed.drivers.flower.patch_backoff import patch_backoff
@@ -175,3 +177,22 @@ def test_a_vehicle_outlives_what_a_hostile_station_asks_for(tmp_path):
         assert yard.same_as_absent(tmp_path) == []  # what was asked for in earnest was done
         answered = json.loads((yard.place / "vehicle-0" / "answered.json").read_text())
         assert list(answered) == ["2ceoafl 0 0", "2ceoafl 1 0"]
+
+
+def test_a_stolen_folder_is_noticed_and_a_new_key_goes_on(tmp_path):
+    settings = ['algorithms=["2ceoafl"]', "rounds=40", "fleet.tries=1", "fleet.deadline=1000"]
+    with Yard(tmp_path / "yard", 2, *settings) as yard:
+        yard.station()
+        yard.vehicle(0)
+        owner = yard.vehicle(1)
+        yard.wait("round 0: 2 in")
+        shutil.copytree(yard.place / "vehicle-1", yard.place / "stolen")
+        yard.processes["stolen"] = start("vehicle", str(yard.place / "stolen"), log=yard.place / "stolen.out")
+        yard.wait("vehicle 1 is quarantined: its key is used twice, from 127.0.0.1 and from 127.0.0.1")
+        yard.wait("a key that is quarantined")
+        new = yard.place / "new"
+        assert run_arguments(["fleet", "key", str(yard.run), "1", "--out", str(new)]) == 0
+        owner.kill()
+        yard.processes["new"] = start("vehicle", str(new), log=yard.place / "new.out")
+        yard.end()
+        assert (1, 39) not in yard.same_as_absent(tmp_path)

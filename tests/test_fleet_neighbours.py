@@ -19,7 +19,7 @@ from flwr.supercore.routers.runtime import create_runtime_router, responses_rout
 from flwr.superlink.routers.control import router as control_router
 
 from fleet_cases import Yard, children
-from skyfed.drivers.flower.own import SECRET, SECRET_VARIABLE
+from skyfed.drivers.flower.headers import SECRET, SECRET_VARIABLE
 from waiting import LONG, wait_until
 
 NOBODY = 65534

@@ -8,6 +8,7 @@ that are known lose their place to nobody.
 
 import asyncio
 import logging
+import os
 import resource
 import socket
 import ssl
@@ -96,6 +97,7 @@ class Door(uvicorn.Server):
         self._known: set[Visitor] = set()
         self._friends: Counter[str] = Counter()  # known connections by address
         self._credit: dict[str, tuple[float, float]] = {}  # what is left of the burst, and since when
+        self._certificate = 0  # when the file was written that is in use
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
@@ -122,7 +124,16 @@ class Door(uvicorn.Server):
                     self.cut(visitor, reason)
             self._credit = {address: kept for address, kept in self._credit.items() if self._left(address) < _BURST}
             self._calm.turn()
+            self._renew()
         return await super().on_tick(counter)
+
+    def _renew(self) -> None:
+        """Take the certificate that the station has renewed; connections that are open keep the old one."""
+        file, context = self.config.ssl_certfile, self.config.ssl
+        if file is None or context is None or os.stat(file).st_mtime_ns == self._certificate:
+            return
+        self._certificate = os.stat(file).st_mtime_ns
+        context.load_cert_chain(file, self.config.ssl_keyfile)
 
     async def _take(self) -> None:
         loop = asyncio.get_running_loop()

@@ -12,21 +12,23 @@ import time
 from base64 import b64decode
 from collections import deque
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from skyfed.drivers.flower.credentials import read_keys
+from skyfed.drivers.flower.credentials import QUARANTINE, read_keys
 from skyfed.drivers.flower.door import HEAD, Visitor
+from skyfed.drivers.flower.headers import SECRET
 from skyfed.drivers.flower.log_file import log, quoted, say_refused
-from skyfed.drivers.flower.own import SECRET
+from skyfed.drivers.flower.sessions import SESSION, Sessions
 
 Sign = tuple[bytes, str]  # a public key and the time that was signed
 _EARLY, _LATE = 5.0, 305.0  # seconds that a vehicle's clock may be ahead, or a request old: Flower's own limits
 _FLEET = "/v1/fleet/"
-_ONCE = (b"content-length", SECRET.encode())  # Flower reads the first of two headers, others the last
+_ONCE = (b"content-length", SECRET.encode(), SESSION.encode())  # Flower reads the first of two headers, others the last
 
 
 class Guard:
@@ -38,7 +40,7 @@ class Guard:
         They wait until the file `ready` is there. Who has the secret may do everything else.
         """
         self._app, self._largest, self._ready, self._listed = app, largest, ready, listed
-        self._secret = secret.encode()
+        self._secret, self._sessions = secret.encode(), Sessions(listed.with_name(QUARANTINE))
         self._since = datetime.now(UTC)
         self._keys: tuple[tuple[int, int], set[bytes]] = ((0, 0), set())
         self._seen: set[Sign] = set()
@@ -129,8 +131,13 @@ class Guard:
             return 503, "signed before this station started: old and replayed, or its clock is behind"
         if key not in self._known():
             return 412, "an unknown or removed key"
-        if not visitor.known and not _verified(key, stamp, headers["flwr-signature"]):
+        if key in self._sessions.quarantined():
+            return 403, "a key that is quarantined"
+        verified = partial(_verified, key, stamp, headers["flwr-signature"])
+        if not visitor.known and not verified():
             return 401, "a false signature"
+        if reason := self._sessions.check(key, headers.get(SESSION, ""), visitor.address, verified):
+            return 403, reason
         if self._again((key, stamp)):
             return 401, "a replayed request"
         visitor.door.welcome(visitor)

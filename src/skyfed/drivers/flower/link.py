@@ -21,8 +21,8 @@ from starlette.middleware import Middleware
 
 from skyfed.drivers.flower.door import serve
 from skyfed.drivers.flower.guard import Guard
+from skyfed.drivers.flower.headers import SECRET_VARIABLE
 from skyfed.drivers.flower.log_file import Calm, LogFile
-from skyfed.drivers.flower.own import SECRET_VARIABLE
 from skyfed.workers import end_with
 
 _SCRIPTS = utils.build_alembic_config

@@ -7,14 +7,21 @@ run ended with the station. It still gets a reply later, an error; from then on 
 late. So dropped messages are forgotten, and the loop goes on once the reply to its own message has been sent.
 """
 
+import os
 import sys
 import time
+from functools import partial
 from typing import Any
 
-from flwr.supernode import start_client_internal
+import httpx
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.cli import flower_supernode
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from skyfed.drivers.flower.headers import Shown
 from skyfed.drivers.flower.patch_backoff import patch_backoff
+from skyfed.drivers.flower.sessions import SESSION, SESSION_VARIABLE
 from skyfed.workers import end_with
 
 _PULL, _PUSH = start_client_internal._pull_and_store_message, start_client_internal._push_messages
@@ -49,6 +56,19 @@ def push_until_answered(*, state: Any, **rest: Any) -> None:
         _PUSH(state=state, **rest)
 
 
+class Signing(NodeAuthHttpInterceptor):  # type: ignore[misc]
+    """Signs as Flower does, and shows this vehicle's session."""
+
+    def __init__(self, session: str, *keys: Any) -> None:
+        super().__init__(*keys)
+        self._shown = Shown(SESSION, session)
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        """Add the headers."""
+        response: httpx.Response = super().intercept(context, lambda inner: self._shown.intercept(inner, call_next))
+        return response
+
+
 def main() -> None:
     """Serve until told to stop, or until the parent has gone."""
     parent, poll = int(sys.argv.pop(1)), float(sys.argv.pop(1))
@@ -56,6 +76,7 @@ def main() -> None:
     start_client_internal.time = _Clock(poll)
     start_client_internal._pull_and_store_message = pull_or_forget
     start_client_internal._push_messages = push_until_answered
+    fleet_http_connection.NodeAuthHttpInterceptor = partial(Signing, os.environ.pop(SESSION_VARIABLE))
     patch_backoff()
     flower_supernode()
 

@@ -25,7 +25,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from skyfed import __version__
 from skyfed.drivers.flower.credentials import LISTED, StationCredentials, split_address
 from skyfed.drivers.flower.grid import VehicleGrid
-from skyfed.drivers.flower.own import SECRET_VARIABLE, Own
+from skyfed.drivers.flower.headers import SECRET, SECRET_VARIABLE, Shown
 from skyfed.drivers.flower.patch_backoff import patch_backoff
 from skyfed.drivers.flower.tasks import beating, open_runtime, patient, take
 from skyfed.errors import BadInputError, SkyfedError
@@ -124,7 +124,7 @@ class Station:
     def _control(self) -> Iterator[ControlHttpClient]:
         try:
             with ControlHttpClient.from_server_address(
-                self._address, False, self._authority, [Own(self._own)]
+                self._address, False, self._authority, [Shown(SECRET, self._own)]
             ) as client:
                 yield client
         except httpx.HTTPStatusError as error:

@@ -26,7 +26,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from skyfed.drivers.flower.client_app import app
-from skyfed.drivers.flower.own import Own
+from skyfed.drivers.flower.headers import SECRET, Shown
 from skyfed.drivers.flower.patch_backoff import patch_backoff
 
 _POLL = 0.2  # seconds between two looks for a task; a look costs some milliseconds on either side
@@ -48,7 +48,7 @@ def open_runtime(
     """
     callers: list[ProtobufClientInterceptor] = [RuntimeVersionHttpInterceptor(component_name=name)]
     if own:
-        callers.append(Own(own))
+        callers.append(Shown(SECRET, own))
     if secret:
         methods = frozenset({"/flwr.proto.Runtime/AcquireTask"})
         callers.append(SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=methods))

@@ -1,6 +1,7 @@
 """A vehicle: a SuperNode that speaks with the station, and this process, which has data and model loaded and trains."""
 
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable
@@ -16,11 +17,14 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from skyfed.drivers.flower.credentials import VehicleCredentials, own_key, write_secret
+from skyfed.drivers.flower.headers import Shown
+from skyfed.drivers.flower.sessions import SESSION, SESSION_VARIABLE
 from skyfed.drivers.flower.station import end, flower_environment, free_port, start
 from skyfed.errors import BadInputError
 from skyfed.files import make_private, write_whole
 from skyfed.runs.folder import RunFolder, locked
 
+_OWN_SESSION = secrets.token_hex(16)  # of this process; it is kept nowhere
 _AGAIN = 2.0  # seconds before a SuperNode that ended is started again
 
 
@@ -66,6 +70,7 @@ def connect(credentials: VehicleCredentials) -> FleetHttpClient:
     signing = [
         RuntimeVersionHttpInterceptor(component_name="SuperNode"),
         NodeAuthHttpInterceptor(key, key.public_key()),
+        Shown(SESSION, _OWN_SESSION),
     ]
     return FleetHttpClient.from_server_address(credentials.station, False, authority, signing)
 
@@ -92,7 +97,7 @@ def _start(credentials: VehicleCredentials, place: Path, poll: float, secret: by
         "--auth-supernode-private-key", str(place / "vehicle.key"), "--isolation", "process",
         "--superexec-auth-secret-file", str(home / "runtime.secret"), "--host", "127.0.0.1", "--port", str(port),
         "--node-config", f'partition-id={credentials.vehicle} folder="{place}"',
-        environment=flower_environment(home),
+        environment={**flower_environment(home), SESSION_VARIABLE: _OWN_SESSION},
     )  # fmt: skip
 
 
