@@ -307,5 +307,5 @@ def test_a_rehearsal_and_a_station_do_not_take_each_others_folders(folders, tmp_
 def test_a_renewed_certificate_is_shown_at_once(yard):
     before = ssl.get_server_certificate(("127.0.0.1", yard.port))
     assert run_arguments(["fleet", "renew", str(yard.run)]) == 0
-    until(lambda: ssl.get_server_certificate(("127.0.0.1", yard.port)) != before)
+    assert wait_until(lambda: ssl.get_server_certificate(("127.0.0.1", yard.port)) != before)
     assert activate(yard, yard.place / "vehicle-2").status_code in (200, 412)  # it trusts the authority's key

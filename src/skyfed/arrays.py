@@ -1,8 +1,11 @@
 """Named arrays in files and in memory that processes share, as safetensors."""
 
+import io
 import json
+from math import prod
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 from safetensors.numpy import save, save_file
@@ -13,6 +16,23 @@ _DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U64": "<u8",
     "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
 }  # fmt: skip
+
+_EXPANDS, _SPARE = 64, 1 << 24  # an NPZ archive may be so many times as large unpacked, and so many bytes more
+
+
+def read_npz(data: bytes) -> Arrays:
+    """Return the arrays of an NPZ archive; raises an error for one with objects, or that unpacks to far too much."""
+    with ZipFile(io.BytesIO(data)) as archive:
+        if sum(member.file_size for member in archive.infolist()) > _EXPANDS * len(data) + _SPARE:
+            raise ValueError("it would take too much memory")
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                reader = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+                shape, _, dtype = reader[np.lib.format.read_magic(file)[0]](file)
+            if dtype.hasobject or prod(shape) * dtype.itemsize > member.file_size:
+                raise ValueError(f"{member.filename}: not as large as it says")
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def pack_arrays(arrays: Arrays, about: dict[str, str] | None = None) -> bytes:

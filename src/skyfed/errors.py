@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class SkyfedError(Exception):
@@ -37,6 +38,15 @@ class InfeasibleError(SkyfedError):
 def one_line(text: str, most: int = 200) -> str:
     """Return what somebody else wrote as one short line without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))[:most]
+
+
+def printable(value: Any) -> Any:
+    """Return a value that somebody else wrote, of tables, lists and texts, with blanks for control characters."""
+    if isinstance(value, str):
+        return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in value)
+    if isinstance(value, dict):
+        return {printable(key): printable(inner) for key, inner in value.items()}
+    return [printable(inner) for inner in value] if isinstance(value, list) else value
 
 
 @contextmanager

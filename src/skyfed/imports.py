@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import importlib.util
+import os
 import re
 import sys
 from pathlib import Path
@@ -39,11 +40,18 @@ def import_path(name: str, setting: str) -> Any:
     module, _, attribute = name.rpartition(":")
     with own_code(f"{setting} = {name!r}", BadInputError, ""):  # whatever a module does when it is imported
         check_path(name)
-        source = _from_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+        source = _from_file(Path(module)) if module.endswith(".py") else _from_path(module)
     if not hasattr(source, attribute):
         own = [key for key, value in vars(source).items() if getattr(value, "__module__", "") == source.__name__]
         raise BadInputError(f"{setting} = {name!r}: no {attribute!r} there; it defines {', '.join(own) or 'nothing'}")
     return getattr(source, attribute)
+
+
+def _from_path(module: str) -> ModuleType:
+    """Import a module, which may be in the present folder; nothing else is looked for there."""
+    if not module.startswith("skyfed.") and (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
+    return importlib.import_module(module)
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -57,6 +57,7 @@ Overrides = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results; a new one under runs/ if not given.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Plain lines instead of live output.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Run the code that a folder's config names, whoever made it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
 Traceback = Annotated[bool, typer.Option("--traceback", help="Show where an error comes from, for your own code.")]

@@ -16,8 +16,8 @@ traceback = False  # whether errors show where they come from (--traceback)
 
 def main() -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
-    sys.path.append(os.getcwd())  # where a user's own models, bases and algorithms are found by import path
-    sys.stderr = Faint(sys.stderr)
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - closed before the start
+    sys.stderr = Faint(sys.stderr or sys.stdout)
     parent = os.environ.pop(PARENT, "")
     if parent.isdecimal():
         end_with(int(parent))

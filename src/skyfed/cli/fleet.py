@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skyfed.cli.app import Out, Overrides, Plain, Source, fleet
+from skyfed.cli.app import Out, Overrides, Plain, Source, Trust, fleet
 from skyfed.cli.execution import end_with, plan_flights, resumable, show_run
 from skyfed.cli.stop import stop
 from skyfed.errors import BadInputError
@@ -159,7 +159,7 @@ def fleet_renew(folder: StationFolder) -> None:
 
 
 @fleet.command("station")
-def fleet_station(folder: StationFolder, plain: Plain = False) -> None:
+def fleet_station(folder: StationFolder, plain: Plain = False, trust: Trust = False) -> None:
     """Run the station.
 
     It waits for vehicles, runs every round, and goes on where an earlier start stood.
@@ -167,7 +167,7 @@ def fleet_station(folder: StationFolder, plain: Plain = False) -> None:
     from skyfed.drivers.flower.run import real_station
     from skyfed.runs.folder import RunFolder
 
-    config = RunFolder.config_of(folder)
+    config = RunFolder.trusted_config(folder, trust)
     real_station(folder)
     load_data(config, plain)
     with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
@@ -175,14 +175,18 @@ def fleet_station(folder: StationFolder, plain: Plain = False) -> None:
 
 
 @fleet.command("vehicle")
-def fleet_vehicle(folder: Annotated[Path, typer.Argument(metavar="DIR", help="The vehicle's folder.")]) -> None:
+def fleet_vehicle(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The vehicle's folder.")], trust: Trust = False
+) -> None:
     """Run a vehicle until a signal ends it.
 
     It loads its data once and trains whenever the station asks.
     """
     from skyfed.drivers.flower.credentials import read_vehicle
     from skyfed.drivers.flower.vehicle_process import fly
+    from skyfed.runs.folder import RunFolder
 
+    RunFolder.trusted_config(folder, trust)
     fly(read_vehicle(folder), lambda line: print(line, file=sys.stderr, flush=True))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from skyfed.cli.app import Json, algorithms, app
+from skyfed.cli.app import Json, Trust, algorithms, app
 from skyfed.errors import BadInputError
 from skyfed.report.draw import write_report
 
@@ -49,6 +49,7 @@ def evaluate(
         Path | None, typer.Option(help="Your own pictures: a directory of class folders named as the classes.")
     ] = None,
     as_json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """Print the accuracy of a run's models, class by class.
 
@@ -58,7 +59,7 @@ def evaluate(
     """
     from skyfed.report.score import print_scores, score_models
 
-    print_scores(score_models(folder, algorithm, pictures), as_json)
+    print_scores(score_models(folder, algorithm, pictures, trust), as_json)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skyfed.cli.app import Out, Overrides, Plain, Source, app
+from skyfed.cli.app import Out, Overrides, Plain, Source, Trust, app
 from skyfed.cli.execution import again, end_with, plan_flights, resumable, train_run, train_seeds
 from skyfed.errors import BadInputError
 from skyfed.pipeline import load_data, new_folder, prepare
@@ -89,6 +89,7 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, or of several seeds.")],
     plain: Plain = False,
+    trust: Trust = False,
 ) -> None:
     """Go on where a stopped run stood.
 
@@ -103,7 +104,8 @@ def resume(
         if not several and not (folder / "config.toml").is_file():
             raise BadInputError(f"{folder}: not a run's folder (no config.toml)")
         folders = several or [folder]
-        config = RunFolder(folders[0]).read_config()
+        configs = [RunFolder.trusted_config(place, trust) for place in folders]
+        config = configs[0]
         if drawn(folder, config) and (folder / "report.html").exists() and all(finished(place) for place in folders):
             print(f"{folder}: finished; nothing to resume")
             return

@@ -1,12 +1,12 @@
 """When data is: the class distribution over time (Eq. 2)."""
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from skyfed.errors import BadInputError, own_code
+from skyfed.imports import check_path, import_path
 from skyfed.types import Floats
 
 # A basis maps the phase t/T in [0, 1) and its own numbers to a curve.
@@ -21,7 +21,10 @@ BASES: dict[str, Callable[..., Any]] = {
 
 
 def check_basis(basis: str) -> Callable[[Floats], Floats]:
-    """Return the curve that "kind", "kind:number:…" or "package.module:function" names, or raise ValueError."""
+    """Return the curve that "kind", "kind:number:…" or "package.module:function" names, or raise ValueError.
+
+    A function of the user's own is imported when the curve is asked for, not before.
+    """
     kind, *rest = basis.split(":")
     if kind in BASES:
         try:
@@ -37,13 +40,8 @@ def check_basis(basis: str) -> Callable[[Floats], Floats]:
         if not np.isfinite([*values, *numbers]).all() or (kind == "bump" and numbers[1:] == [0.0]):
             raise ValueError(f"{basis!r} is not finite")
     elif "." in kind and len(rest) == 1:
-        numbers = []
-        try:
-            curve = getattr(importlib.import_module(kind), rest[0])
-        except Exception as error:  # whatever a module does when it is imported
-            raise ValueError(f"{basis!r}: {type(error).__name__}: {error}") from None
-        if not callable(curve):
-            raise ValueError(f"{basis!r} is not a function")
+        check_path(basis)
+        return lambda phase: np.asarray(import_path(basis, "field.bases")(phase), np.float64)
     else:
         raise ValueError(
             f"{basis!r} is not known; allowed: {', '.join(BASES)}, each as kind:number, or package.module:function"

@@ -8,12 +8,12 @@ NPZ: any of `centres` (C,2)|(U,C,2), `deviations` (C,)|(U,C), `weights` (C,)|(U,
 """
 
 import csv
-import io
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from skyfed.arrays import read_npz
 from skyfed.errors import BadInputError
 from skyfed.field.mixture import fit_moments
 from skyfed.types import Bools, Floats, Ints
@@ -74,14 +74,12 @@ def _shaped(name: str, key: str, array: Floats, vehicles: int, shape: tuple[int,
 def _read_npz(path: Path, known: list[str]) -> dict[str, Floats]:
     data = path.read_bytes()
     try:
-        archive = np.load(io.BytesIO(data), allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
+        if data.startswith(b"\x93NUMPY"):
             raise ValueError("not an NPZ archive but a single array")
-        with archive:
-            unknown = sorted(set(archive.files) - set(known))
-            if unknown:
-                raise ValueError(f"unknown array {unknown[0]!r}; allowed: {', '.join(known)}")
-            arrays = {key: np.asarray(archive[key]) for key in archive.files}
+        arrays = read_npz(data)
+        unknown = sorted(set(arrays) - set(known))
+        if unknown:
+            raise ValueError(f"unknown array {unknown[0]!r}; allowed: {', '.join(known)}")
         for key, array in arrays.items():
             if array.dtype.kind not in "biuf":
                 raise ValueError(f"{key} holds {array.dtype}; allowed: numbers")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from skyfed.arrays import read_npz
 from skyfed.errors import BadInputError
 from skyfed.types import Floats, Ints
 
@@ -92,9 +93,9 @@ class FleetPlan:
 def load_fleet_plan(path: Path | str) -> FleetPlan:
     """Read plan.npz; raises BadInputError when it is not one."""
     try:
-        with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as archive:
-            names = [f.name for f in fields(FleetPlan) if f.name != "constraints" or f.name in archive]
-            return FleetPlan(**{name: archive[name] for name in names})
+        arrays = read_npz(Path(path).read_bytes())
+        names = [f.name for f in fields(FleetPlan) if f.name != "constraints" or f.name in arrays]
+        return FleetPlan(**{name: arrays[name] for name in names})
     except OSError as error:
         raise BadInputError(f"{path}: {error.strerror or 'not a plan'}") from None
     except Exception:  # a damaged archive fails in zipfile, zlib or numpy, whose advice is about pickles

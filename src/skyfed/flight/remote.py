@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from skyfed.arrays import read_npz
 from skyfed.flight.constraints.base import ConstraintSpec, load_constraints
 from skyfed.flight.planner import plan
 from skyfed.flight.problem import Options, Problem, ScaSettings
@@ -29,9 +30,9 @@ def plan_fleet(
 
 def handle(job: bytes) -> bytes:
     """Plan one packed job."""
-    with np.load(io.BytesIO(job), allow_pickle=False) as archive:
-        settings = json.loads(str(archive["told"]))
-        arrays = {name: archive[name] for name in _ARRAYS}
+    archive = read_npz(job)
+    settings = json.loads(str(archive["told"]))
+    arrays: dict[str, Any] = {name: archive[name] for name in _ARRAYS}
     options = Options(**settings["options"] | {"sca": ScaSettings(**settings["options"]["sca"])})
     scalars = settings["problem"] | {"region": tuple(settings["problem"]["region"])}
     constraints = load_constraints([ConstraintSpec(**spec) for spec in settings["constraints"]])
@@ -63,8 +64,8 @@ def _archive(**arrays: Any) -> bytes:
 
 def unpack_plan(data: bytes) -> Plan:
     """Read what `pack_plan` wrote."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        values: dict[str, Any] = {name: archive[name] for name in ("positions", "association")}
-        values |= {name: float(archive[name]) for name in ("objective", "bound", "seconds")}
-        values |= {name: str(archive[name]) for name in ("method", "note")}
-        return Plan(**values, history=tuple(map(float, archive["history"])))
+    arrays = read_npz(data)
+    values: dict[str, Any] = {name: arrays[name] for name in ("positions", "association")}
+    values |= {name: float(arrays[name]) for name in ("objective", "bound", "seconds")}
+    values |= {name: str(arrays[name]) for name in ("method", "note")}
+    return Plan(**values, history=tuple(map(float, arrays["history"])))

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skyfed.errors import printable
+
 if TYPE_CHECKING:
     from skyfed.algorithms import Row
     from skyfed.config import Config
@@ -14,7 +16,7 @@ def write_report(places: list[Path], target: Path) -> None:
     """Write the page and say where it is."""
     from skyfed.report.page import write_page
 
-    print(f"report: {write_page(places, target)}")
+    print(f"report: {printable(str(write_page(places, target)))}")
 
 
 def draw_flights(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:

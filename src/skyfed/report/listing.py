@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from skyfed.errors import printable
 from skyfed.report.terminal_tables import console, spread
 from skyfed.runs.listing import ListedRun, RunGroup, Trained
 
@@ -26,7 +27,7 @@ def print_listing(entries: list[ListedRun | RunGroup], place: Path) -> None:
     console().print(table)
     for run in (run for entry in entries for run in (entry.runs if isinstance(entry, RunGroup) else [entry])):
         if run.note:
-            console().print(f"{run.path}: {run.note}", markup=False, highlight=False, soft_wrap=True)
+            console().print(f"{printable(str(run.path))}: {run.note}", markup=False, highlight=False, soft_wrap=True)
 
 
 def listing_json(entries: list[ListedRun | RunGroup]) -> str:
@@ -35,7 +36,7 @@ def listing_json(entries: list[ListedRun | RunGroup]) -> str:
 
 
 def _add(table: Table, entry: ListedRun | RunGroup) -> None:
-    name = entry.path.name or str(entry.path)
+    name = printable(entry.path.name or str(entry.path))
     if isinstance(entry, ListedRun):
         lines = _by_algorithm([entry])
     else:

@@ -30,9 +30,9 @@ class ModelScore:
     classes: dict[str, float | None]
 
 
-def score_models(folder: Path, algorithm: str | None, own: Path | None) -> list[ModelScore]:
-    """Score the finished models of a run."""
-    config = RunFolder.config_of(folder)
+def score_models(folder: Path, algorithm: str | None, own: Path | None, trust: bool = False) -> list[ModelScore]:
+    """Score the finished models of a run; `trust` runs code that its config names, whoever made it."""
+    config = RunFolder.trusted_config(folder, trust)
     if algorithm is not None and algorithm not in config.labels:
         raise BadInputError(f"--algorithm {algorithm!r}: allowed in this run: {', '.join(config.labels)}")
     names = [algorithm] if algorithm else config.labels

@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 from skyfed.algorithms import KNOWN, Row
+from skyfed.errors import one_line
 from skyfed.flight.fleet_plan import FleetPlan, age_of_information
 from skyfed.report.live import in_ci
 from skyfed.runs.folder import RunFolder
@@ -102,7 +103,7 @@ def print_flights(fleet: FleetPlan, mission: Mission) -> None:
             f"{age.mean():.1f} / {age.max()}",
             f"{errors.mean():.1f} / {errors.max():.1f}",
             f"{fleet.seconds[u]:.2f}",
-            str(fleet.note[u]),
+            one_line(str(fleet.note[u])),
         )
     show(table, (loss, cpu, error, bound))
 

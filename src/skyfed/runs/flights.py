@@ -1,7 +1,7 @@
 """Plan a run's flights into its folder; finished flights are never planned again."""
 
+import contextlib
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -43,15 +43,12 @@ def plan_into(folder: RunFolder, config: Config, mission: Mission, workers: int,
         done(missing[k], plan)
     failed = [plans[u].note for u in range(config.vehicles) if fell_back(plans[u].note)]
     if ":" in config.flight.method and len(failed) == config.vehicles:  # then it is the function, not the problem
-        with storage_errors(parts):
-            for path in parts.iterdir():
-                path.unlink()
+        _drop(parts, config.vehicles)
         reason = failed[0].partition(" failed ")[2]
         raise InfeasibleError(f"flight.method = {config.flight.method!r} failed for every vehicle {reason}")
     fleet = _gather(config, mission, [plans[u] for u in range(config.vehicles)])
     write_whole(target, fleet.to_bytes())
-    with storage_errors(parts):
-        shutil.rmtree(parts)
+    _drop(parts, config.vehicles)
     return fleet
 
 
@@ -115,6 +112,15 @@ def _same(ours: np.ndarray, saved: np.ndarray) -> bool:
 
 def _part(parts: Path, vehicle: int) -> Path:
     return parts / f"vehicle-{vehicle:05d}.npz"
+
+
+def _drop(parts: Path, vehicles: int) -> None:
+    """Remove the parts of a plan, by name, and their folder unless somebody else keeps something in it."""
+    with storage_errors(parts):
+        for u in range(vehicles):
+            _part(parts, u).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        parts.rmdir()
 
 
 def _saved(parts: Path, mission: Mission) -> dict[int, Plan]:

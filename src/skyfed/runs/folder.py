@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import hashlib
+import hmac
 import json
 import os
 import platform
@@ -19,8 +20,9 @@ import tomli_w
 
 from skyfed import __version__
 from skyfed.config import Config, config_from_tree, differences
-from skyfed.errors import BadInputError, StorageError, one_line
+from skyfed.errors import BadInputError, StorageError, one_line, printable
 from skyfed.files import drop_parts, is_part, read_json_table, storage_errors, write_whole
+from skyfed.runs.trust import named_code, signature
 
 FORMAT = 1  # of the folder; raised when an older version could not read it
 _PACKAGES = ("torch", "numpy", "scipy", "highspy", "cvxpy", "scikit-learn", "matplotlib", "pyarrow")
@@ -45,6 +47,7 @@ class RunFolder:
         others = [name for name in entries(path, allowed) if name != ".lock" and not is_part(name)]
         if others and not (path / "config.toml").exists():
             raise BadInputError(f"--out {path}: not empty and not a run; {allowed}")
+        refuse_links(path)
         with locked(path):
             drop_parts(path)
             folder._settle(config, command)
@@ -85,8 +88,10 @@ class RunFolder:
         return identity_of(self._tree())
 
     def manifest(self) -> dict[str, Any]:
-        """Read manifest.json; empty where it is missing or damaged."""
-        return read_json_table(self.path / "manifest.json") or {}
+        """Read manifest.json without control characters; empty where it is missing or damaged."""
+        return {
+            str(key): printable(value) for key, value in (read_json_table(self.path / "manifest.json") or {}).items()
+        }
 
     def _tree(self) -> dict[str, Any]:
         path = self.path / "config.toml"
@@ -99,11 +104,27 @@ class RunFolder:
 
     @classmethod
     def config_of(cls, path: Path) -> Config:
-        """Read the config of a folder that may be no run's at all."""
+        """Read the config of a folder that may be no run's at all; nothing that it names is imported."""
         if not (path / "config.toml").is_file():
             raise BadInputError(f"{path}: not a run's folder (no config.toml)")
+        refuse_links(path)
         config = cls(path).read_config()
         cls(path).refuse_changed()
+        return config
+
+    @classmethod
+    def trusted_config(cls, path: Path, trust: bool) -> Config:
+        """Read the config of a folder whose code will be run; raises BadInputError if this user did not make it.
+
+        trust: whether the user says that it may be run all the same.
+        """
+        config, folder = cls.config_of(path), cls(path)
+        named, signed = named_code(config), folder.manifest().get("signature")
+        own = signature(folder.identity()) if named and not trust else ""
+        if named and not trust and not (own and isinstance(signed, str) and hmac.compare_digest(signed, own)):
+            raise BadInputError(
+                f"{path}: its config runs code, and you did not make it: {', '.join(named)}; allowed: --trust"
+            )
         return config
 
     def refuse_other(self, config: Config) -> None:
@@ -151,6 +172,8 @@ class RunFolder:
         else:
             write_whole(self.path / "config.toml", config.to_toml().encode())
         self.refuse_changed()
+        if named_code(config) and (signed := signature(self.identity())):
+            self.note(signature=signed)
         if known is None:
             if any(path.is_dir() for path in self.path.iterdir()):  # not merely killed before it was first written
                 self.complaints.append(f"{self.path / 'manifest.json'}: missing or damaged; written anew")
@@ -164,6 +187,14 @@ def entries(place: Path, allowed: str) -> list[str]:
             raise BadInputError(f"--out {place}: is a file; {allowed}")
         place.mkdir(parents=True, exist_ok=True)
         return sorted(entry.name for entry in place.iterdir())
+
+
+def refuse_links(path: Path) -> None:
+    """Raise BadInputError if a run's folder has a link in it: what is behind it may be anybody's."""
+    for place, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            if os.path.islink(os.path.join(place, name)):
+                raise BadInputError(f"{Path(place, name)}: a link; allowed in a run's folder: files and folders")
 
 
 @contextlib.contextmanager

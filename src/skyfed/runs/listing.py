@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from skyfed.algorithms import check_rows
-from skyfed.errors import BadInputError, SkyfedError
+from skyfed.errors import BadInputError, SkyfedError, one_line
 from skyfed.runs.folder import RunFolder, in_use
 from skyfed.runs.seeds import by_seed
 from skyfed.runs.tables import Table, is_done
@@ -94,8 +94,7 @@ def look(path: Path) -> ListedRun:
         names, rounds, seed = _config(path)
         trained = [_trained(path / name, name) for name in names]
     except (SkyfedError, OSError) as error:
-        text = " ".join(str(error).split()).replace(f"{path}/", "")
-        return ListedRun(path, "damaged", text, started=started)
+        return ListedRun(path, "damaged", one_line(str(error).replace(f"{path}/", ""), 500), started=started)
     so_far = [row for row in trained if row.rounds or row.done]
     state, note = _state(path, known, trained, bool(so_far))
     return ListedRun(path, state, note, seed, rounds, started, so_far)
@@ -108,9 +107,9 @@ def _state(path: Path, known: dict[str, Any], trained: list[Trained], begun: boo
         return "done", ""
     diverged = known.get("diverged")
     if isinstance(diverged, dict) and diverged and all(row.done or row.algorithm in diverged for row in trained):
-        return "diverged", "; ".join(str(line) for line in diverged.values())
+        return "diverged", one_line("; ".join(str(line) for line in diverged.values()), 500)
     if known.get("failed"):
-        return "failed", str(known["failed"])
+        return "failed", one_line(str(known["failed"]), 500)
     if begun or (path / "plans").is_dir():
         return "interrupted", ""
     return ("planned", "") if (path / "plan.npz").is_file() else ("not begun", "")

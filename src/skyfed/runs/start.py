@@ -10,6 +10,7 @@ from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.imports import import_path
 from skyfed.onboard import Onboard
 from skyfed.runs.folder import RunFolder
+from skyfed.runs.trust import named_code
 from skyfed.tasks import Task
 from skyfed.wire import bucket_starts, quantiser
 from skyfed.world import World
@@ -60,9 +61,7 @@ def remarks(folder: RunFolder, onboard: Onboard, world: World) -> list[str]:
 
 def own_code_files(config: Config) -> dict[str, str]:
     """Return the user's own files that a config names, with a hash of what is in each."""
-    named = [row.use for row in config.rows] + [each.use for each in config.flight.constraints]
-    named += [config.data.name, config.model.name, config.flight.method, config.world.use]
-    files = sorted({name.rpartition(":")[0] for name in named if ".py:" in name})
+    files = sorted({name.rpartition(":")[0] for name in named_code(config) if ".py:" in name})
     return {file: hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] for file in files}
 
 

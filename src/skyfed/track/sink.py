@@ -1,6 +1,7 @@
 """What a tracker receives: the run, its settings as flat values, one point per round, a summary at the end."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -9,6 +10,7 @@ from skyfed.files import from_home, read_json_table, write_whole
 from skyfed.track.settings import TrackSettings
 
 Value = bool | int | float | str
+_NAME = re.compile(r"\w[\w .-]{0,200}")  # what a tracker calls a run; part of paths, so that it leads nowhere else
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self._path = folder / "track.json"
         known = read_json_table(self._path) or {}
-        self._known = {key: value for key, value in known.items() if isinstance(value, str)}
+        self._known = {key: value for key, value in known.items() if isinstance(value, str) and _NAME.fullmatch(value)}
 
     def get(self, *key: str) -> str | None:
         """Return what is known."""
