@@ -2,8 +2,10 @@
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +13,11 @@ from hypothesis import HealthCheck, settings
 # the same examples every day: what random ones find belongs into a test of its own; and on every machine, however slow
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
+
+try:
+    Path.home()
+except RuntimeError:  # no HOME, and a user whom the system does not know: Flower, MLflow and Jupyter need one
+    os.environ["HOME"] = tempfile.mkdtemp(prefix="skyfed-tests-")
 
 os.environ.pop("CI", None)  # what is shown depends on it, and tests of that set it themselves
 

@@ -1,6 +1,7 @@
 """A fleet on Flower: the same bits as in one process, with real processes on this machine."""
 
 import contextlib
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +17,12 @@ from sqlalchemy import create_engine
 
 from fleet_cases import ALGORITHMS, SMALL, in_process, says, sets, start, weights
 from skyfed.cli import run_arguments
+from skyfed.drivers import flower
 from skyfed.drivers.flower import link, node
 from skyfed.drivers.flower.client_app import board
 from skyfed.drivers.flower.onboard import Vehicle
 from skyfed.drivers.flower.patch_backoff import patch_backoff
+from skyfed.errors import BadInputError
 from skyfed.runs.folder import RunFolder
 from waiting import LONG
 
@@ -132,3 +135,12 @@ def test_a_flower_that_pulls_in_another_way_stays_as_it_is(
     before = dict(pulls.__kwdefaults__)
     patch_backoff()
     assert pulls.__kwdefaults__ == before
+
+
+def test_a_fleet_without_a_home_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", unknown)
+    with pytest.raises(BadInputError, match="~: the home folder is not known"):
+        importlib.reload(flower)
