@@ -16,7 +16,8 @@ _HEAD = """# Settings
 
 Every key of a config, made from the code by `python docs/settings_page.py > docs/config.md`.
 A config is a TOML file; `--set table.key=value` overrides a key and takes TOML values. Keys that are not given take
-the defaults below. A run folder's `config.toml` holds them all and runs again as it is.
+the defaults below. A run folder's `config.toml` holds them all and runs again as it is; defaults
+of an algorithm of your own stay in its file.
 """
 
 

@@ -7,8 +7,7 @@ import pytest
 import sympy
 
 from reproduce.quadratics import Quadratics, random_problem, violations
-from skyfed.theory import FORMS, TERMS, Round, averaged, bound, largest_rate
-from skyfed.theory.bound import quantisation_factor
+from skyfed.theory.bound import FORMS, TERMS, Round, averaged, bound, largest_rate, quantisation_factor
 
 BY_HAND = Round(
     kappa=2, eta=0.05, eta_local=0.1, beta=1.0, rho1=1.5, rho2=2.0, alpha=np.array([0.25, 0.75]),

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from skyfed.drivers.inline import InlineDriver
 
 from learning_cases import message_of, raw_update
 from run_cases import fleet_plan, pictures, tiny_config
@@ -127,19 +126,17 @@ def test_a_variance_below_zero_is_refused_by_the_decoder():
         decode(encode(raw_update(np.ones(2), buffers=buffers, vehicle=0), known), Expected(0, 0, known))
 
 
-class Bent(InlineDriver):
-    """Carries jobs as usual, but the last vehicle's buffers are bent before it sends them."""
+def bent(onboard: Onboard, bend: Callable[[Singles], Singles] | None) -> Onboard:
+    """Bend the last vehicle's buffers before it sends them."""
+    real = onboard._encode
 
-    def __init__(self, onboard: Onboard, bend: Callable[[Singles], Singles] | None) -> None:
-        super().__init__(onboard)
-        real = onboard._encode
+    def encode(algorithm, parts, job):
+        if bend is not None and job.vehicle == onboard.config.vehicles - 1:
+            parts = {name: replace(part, buffers=bend(part.buffers)) for name, part in parts.items()}
+        return real(algorithm, parts, job)
 
-        def encode(algorithm, parts, job):
-            if bend is not None and job.vehicle == onboard.config.vehicles - 1:
-                parts = {name: replace(part, buffers=bend(part.buffers)) for name, part in parts.items()}
-            return real(algorithm, parts, job)
-
-        onboard._encode = encode
+    onboard._encode = encode
+    return onboard
 
 
 ATTACKS = {
@@ -158,12 +155,12 @@ def test_one_vehicle_of_three_cannot_wreck_the_model_by_its_buffers(how):
         task, lines = pictures().task(), []
         onboard = Onboard(config, task)
         plan = fleet_plan(config.vehicles, config.rounds)
-        station = Station("afl", onboard, world_of(config, task, plan), Bent(onboard, bend), say=lines.append)
+        station = Station("afl", onboard, world_of(config, task, plan), bent(onboard, bend), say=lines.append)
         state = onboard.algorithms["afl"].start(onboard.engine.initial())
         for t in range(config.rounds):
             state, report = federated_round(station, t, state)
             lines += [f"dropped: {reason}" for reason in report.dropped.values()]
-        return evaluation.test_models("afl", t, onboard, station.world, station.driver, state).accuracy_full, lines
+        return evaluation.test_models(station, t, state).accuracy_full, lines
 
     unbent, silence = accuracy(None)
     assert not silence

@@ -224,7 +224,7 @@ MALFORMED = [
     "field.radii=[60,30]", "field.radii=[0,30]", "field.radii=[30]", "field.zeta=0", "field.zeta=1.01",
     "field.zeta=nan", "field.weights=[1,2,3,-4]", "field.weights=equal", "field.weights=[1,2,3,nan]",
     "field.bases=[]", "field.bases=sin", "field.bases=[1]", "field.bases=['tan:1']", "field.bases=['sin:x']",
-    "field.bases=['sin:1:2']", "field.bases=['nowhere.at.all:curve']", "field.bases=['.relative:curve']",
+    "field.bases=['sin:1:2']", "field.bases=['nowhere.at.all:no curve']", "field.bases=['.relative:curve']",
     "field.projection=normal", "field.projection=nan", "field.projection=[1,2]", "field.projection=[['a']]",
     "field.file=3", "field.file=[1]", "field.file=true", "field.file=\"a\\u0000b\"",
     "field.estimate=em", "field.origin=[91,0]", "field.origin=[0,181]", "field.origin=[0]", "field.origin=[nan,0]",

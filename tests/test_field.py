@@ -359,3 +359,9 @@ def test_initial_counts_by_hand():
 def test_footprint_by_hand():
     assert footprint_side(50.0, 45.0) == pytest.approx(100.0)
     assert footprint_side(50.0, 30.0) == pytest.approx(100 / math.sqrt(3))
+
+
+def test_a_basis_of_ones_own_is_imported_when_it_is_needed_and_not_before():
+    settings = FieldSettings(bases=["nowhere.at.all:curve"])
+    with pytest.raises(BadInputError, match=r"field.bases: 'nowhere.at.all:curve'.*No module named 'nowhere'|nowhere"):
+        basis_curves(settings.bases, 5)

@@ -19,8 +19,7 @@ from skyfed.jobs import Job, Reply
 from skyfed.learning.models import build_model
 from skyfed.runs.tables import Table
 from skyfed.station import Station
-from skyfed.theory import bound
-from skyfed.theory.bound import FORMS, TERMS
+from skyfed.theory.bound import FORMS, TERMS, bound
 from skyfed.theory.diagnose import diagnose
 from skyfed.theory.estimate import Gathering, fit_dissimilarity, histogram_distance, rounds_of
 from skyfed.theory.measure import Partition, among, curvature

@@ -346,3 +346,48 @@ def test_who_was_dropped_has_its_reason_in_the_table_of_vehicles(tmp_path: Path)
 def test_what_has_no_vehicles_has_no_rows_of_them(tmp_path: Path) -> None:
     assert run(tmp_path / "run", ["sgd"]) == 0
     assert read_parquet(tmp_path / "run" / "sgd" / "vehicles.parquet") == []
+
+
+# what an algorithm of one's own returns
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            "return parts",
+            "local, round 0, vehicle 0: TypeError: it returns two things: the vectors of its message, and",
+        ),
+        ("return parts, {'n': 3}", "TypeError: its memory['n'] is a int; allowed: NumPy arrays of numbers"),
+        ("return parts, [1]", "TypeError: its memory is a list; allowed: a dictionary of named arrays"),
+        ("return parts, {'n': np.array(['x'])}", "TypeError: its memory['n'] is a ndarray; allowed: NumPy arrays of"),
+    ],
+)
+def test_what_is_no_memory_is_named_in_a_line(
+    body: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = f"""
+import numpy as np
+from skyfed.algorithms.twoceoafl import TwoCEOAFL
+class Mine(TwoCEOAFL):
+    def local(self, kit, received, memory):
+        parts, _ = super().local(kit, received, memory)
+        {body}
+"""
+    (tmp_path / "mine.py").write_text(source)
+    assert run(tmp_path / "run", [f"{tmp_path / 'mine.py'}:Mine"]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert expected in said[-1]
+    assert "Traceback" not in "".join(said)
+
+
+def test_what_is_no_state_is_named_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = """
+from skyfed.algorithms.twoceoafl import TwoCEOAFL
+class Mine(TwoCEOAFL):
+    def step(self, state, messages, t):
+        return {**super().step(state, messages, t), "count": t}
+"""
+    (tmp_path / "mine.py").write_text(source)
+    assert run(tmp_path / "run", [f"{tmp_path / 'mine.py'}:Mine"]) == 1
+    assert "step, round 0: TypeError: its state['count'] is a int" in capsys.readouterr().err.splitlines()[-1]

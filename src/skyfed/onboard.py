@@ -17,7 +17,7 @@ from skyfed.kit import Kit, NotFiniteError
 from skyfed.learning.engine import Engine
 from skyfed.tasks import Task
 from skyfed.theory.measure import probe_vehicle
-from skyfed.types import Arrays, Model, Update, same_arrays
+from skyfed.types import Arrays, Model, Update, checked, same_arrays
 from skyfed.wire import MODEL, Reference, check_sizes, encode_parts, read_header
 
 
@@ -72,7 +72,10 @@ class Onboard:
             with own_code(f"{job.label}: local, round {job.round}, vehicle {job.vehicle}"):
                 own = {name: array.copy() for name, array in job.memory.items()}  # which it may change in place
                 with kit.seeded():
-                    parts, memory = algorithm.local(kit, job.sent, own)
+                    returned = algorithm.local(kit, job.sent, own)
+                if not isinstance(returned, tuple) or len(returned) != 2:
+                    raise TypeError("it returns two things: the vectors of its message, and its memory")
+                parts, memory = returned[0], checked(returned[1], "its memory")
                 strange = sorted(set(kit.facts) - {column.name for column in algorithm.columns})
                 if strange:
                     raise ValueError(f"kit.note({strange[0]}=…): declare it in `columns`")

@@ -18,7 +18,7 @@ from skyfed.errors import DivergedError, own_code
 from skyfed.evaluation import test_models
 from skyfed.jobs import Job
 from skyfed.station import Report, Station
-from skyfed.types import Arrays
+from skyfed.types import Arrays, checked
 from skyfed.wire import Message
 from skyfed.world import data_of
 
@@ -82,7 +82,7 @@ def step(algorithm: Algorithm, state: Arrays, messages: Iterator[Message], t: in
     if first is None:
         return state
     with own_code(f"{algorithm.title or type(algorithm).__name__}: step, round {t}"):
-        after = algorithm.step(state, Once(chain([first], messages)), t)
+        after = checked(algorithm.step(state, Once(chain([first], messages)), t), "its state")
     for _ in messages:
         pass  # a step need not look at every upload, but every upload is recorded
     return after

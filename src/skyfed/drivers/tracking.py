@@ -29,11 +29,7 @@ _ENVIRONMENT = {
 }
 
 
-_SINKS: dict[Tracker, str] = {
-    "tensorboard": "skyfed.track.tensorboard:TensorBoard",
-    "mlflow": "skyfed.track.mlflow:Mlflow",
-    "wandb": "skyfed.track.wandb:WeightsAndBiases",
-}
+_SINKS = {"tensorboard": "TensorBoard", "mlflow": "Mlflow", "wandb": "WeightsAndBiases"}  # in skyfed.track
 
 
 def hparams(tree: dict[str, Any]) -> dict[str, Value]:
@@ -123,5 +119,5 @@ def open_sink(name: Tracker, run: Tracked, ledger: Ledger) -> Sink:
     """Return a tracker; only this one is imported."""
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
-    sink: Sink = pkgutil.resolve_name(_SINKS[name])(run, ledger)
+    sink: Sink = pkgutil.resolve_name(f"skyfed.track.{name}:{_SINKS[name]}")(run, ledger)
     return sink

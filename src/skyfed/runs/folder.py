@@ -190,11 +190,15 @@ def entries(place: Path, allowed: str) -> list[str]:
 
 
 def refuse_links(path: Path) -> None:
-    """Raise BadInputError if a run's folder has a link in it: what is behind it may be anybody's."""
+    """Raise BadInputError if a run's folder has a link in it: what is behind it may be anybody's.
+
+    W&B makes links in its own folder, of which skyfed follows none.
+    """
     for place, folders, files in os.walk(path):
         for name in (*folders, *files):
             if os.path.islink(os.path.join(place, name)):
                 raise BadInputError(f"{Path(place, name)}: a link; allowed in a run's folder: files and folders")
+        folders[:] = [name for name in folders if (place, name) != (str(path), "wandb")]
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from skyfed.wire.message import check_sizes as check_sizes
 from skyfed.wire.message import decode_parts as decode_parts
 from skyfed.wire.message import encode_parts as encode_parts
 from skyfed.wire.message import has_raw as has_raw
-from skyfed.wire.payload import paper_bits as paper_bits
+from skyfed.wire.message import paper_bits as paper_bits
 from skyfed.wire.quantise import QUANTISERS as QUANTISERS
 from skyfed.wire.quantise import QuantiseSettings as QuantiseSettings
 from skyfed.wire.quantise import quantiser as quantiser

@@ -5,6 +5,7 @@ message of version 3: a header, a table of contents, the parts, and a checksum. 
 of all parts beforehand. Anything else raises DecodeError.
 """
 
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -67,6 +68,17 @@ class Message:
         whole = np.zeros(part.size, np.float32)
         whole[part.places] = self.values(name)
         return whole
+
+
+def paper_bits(size: int, delta: float, s: int, raw: bool) -> float:
+    """Bits of an upload by the paper's formula, mask included, at the drawn ratio delta (payload bits).
+
+    raw        p (1 - delta) (1 + 32) + p
+    quantised  p (1 - delta) (1 + ceil(log2 s)) + 32 + p
+    """
+    if raw:
+        return size * (1 - delta) * 33 + size
+    return size * (1 - delta) * (1 + math.ceil(math.log2(s))) + 32 + size
 
 
 def check_sizes(sizes: Sizes) -> None:

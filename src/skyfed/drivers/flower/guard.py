@@ -40,7 +40,7 @@ class Guard:
         They wait until the file `ready` is there. Who has the secret may do everything else.
         """
         self._app, self._largest, self._ready, self._listed = app, largest, ready, listed
-        self._secret, self._sessions = secret.encode(), Sessions(listed.with_name(QUARANTINE))
+        self._secret, self._sessions = secret.encode(), Sessions(listed.parent / QUARANTINE)
         self._since = datetime.now(UTC)
         self._keys: tuple[tuple[int, int], set[bytes]] = ((0, 0), set())
         self._seen: set[Sign] = set()
