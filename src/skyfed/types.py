@@ -1,6 +1,5 @@
 """Frozen records that travel between rooms."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -136,12 +135,12 @@ class Model:
 
 def checked(arrays: Any, what: str) -> Arrays:
     """Return what a user's own code gave as named arrays; raises TypeError saying what is no array of numbers."""
-    if not isinstance(arrays, Mapping) or not all(isinstance(name, str) for name in arrays):
+    if not isinstance(arrays, dict) or not all(isinstance(name, str) for name in arrays):
         raise TypeError(f"{what} is a {type(arrays).__name__}; allowed: a dictionary of named arrays")
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
             raise TypeError(f"{what}[{name!r}] is a {type(array).__name__}; allowed: NumPy arrays of numbers")
-    return dict(arrays)
+    return arrays
 
 
 def same_arrays(a: Arrays, b: Arrays) -> bool:
