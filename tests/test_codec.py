@@ -47,13 +47,13 @@ from wire_cases import (
     few,
     forced,
     model,
-    mutate,
     packed,
     refused,
     same,
     split,
     there_and_back,
     upload,
+    uploads,
     vectors,
     with_mask,
 )
@@ -70,7 +70,7 @@ def test_what_was_sent_is_what_is_read_in_every_form(body, coder, mask):
         there_and_back(update, reference)
         form = None if isinstance(update.body, Raw) else CODERS[coder]
         found = there_and_back(forced(update, mask, form), reference)
-        assert found.forms[MASK] == mutate.MASKS[mask]
+        assert found.forms[MASK] == uploads.MASKS[mask]
         assert form is None or found.forms[BODY] == form
         assert found.quantised == (body in SCHEMES)
 
@@ -88,7 +88,7 @@ def test_long_masks_come_back_in_every_form_that_is_allowed(mask):
     update = upload(reference, "qsgd", mask)
     for form in ("bitmap", "places", *([mask] if mask in ("guess", "channels") else [])):
         if form != "places" or mask == "places":
-            assert there_and_back(forced(update, form), reference).forms[MASK] == mutate.MASKS[form]
+            assert there_and_back(forced(update, form), reference).forms[MASK] == uploads.MASKS[form]
         else:
             refused(encode(forced(update, form), reference), reference, "a bitmap would be shorter than so many places")
 
@@ -113,7 +113,7 @@ def test_exact_values_come_back_bit_for_bit(rate):
 
 
 def test_plain_values_come_back_bit_for_bit():
-    reference = mutate.model(len(ODD))
+    reference = uploads.model(len(ODD))
     values = np.array(ODD, np.float32)
     found = there_and_back(Update(7, 3, len(ODD), None, Raw(values), reference.buffers), reference)
     assert found.body.values.tobytes() == values.tobytes()
@@ -142,12 +142,12 @@ def test_raw_uploads_come_back_whatever_levels_would_be_packed_by(coder):
 
 @every_scheme
 def test_uploads_that_keep_nothing_or_everything_come_back(scheme):
-    about = mutate.SCHEMES[scheme]
+    about = uploads.SCHEMES[scheme]
     for size in (1, 7, 64, 65):
         reference = model(size)
         for mask in (np.zeros(size, bool), np.ones(size, bool)):
             for body_form, mask_form in product((None, 0, 1, 2), (None, 1, 2)):
-                update = replace(upload(reference, scheme), mask=mask, body=mutate._body(reference, about, mask))
+                update = replace(upload(reference, scheme), mask=mask, body=uploads._body(reference, about, mask))
                 forms = (mask_form, body_form, None, None)
                 found = there_and_back(replace(update, forms=None if forms == (None,) * 4 else forms), reference)
                 assert found.kept == int(mask.sum())
@@ -190,7 +190,7 @@ def updates(draw: st.DrawFn) -> tuple[Update, Reference]:
     mask_form = "dense"
     if mask is not None:
         mask_form = draw(st.sampled_from(allowed(with_mask(reference, mask, threshold), reference)))
-    forms = (mutate.MASKS[mask_form], draw(st.integers(0, 2)), None, draw(st.integers(0, 1)))
+    forms = (uploads.MASKS[mask_form], draw(st.integers(0, 2)), None, draw(st.integers(0, 1)))
     scheme = draw(st.sampled_from(["raw", "exact", "qsgd", "dither", "eden"]))
     body: Raw | Quantised
     if scheme == "raw" or (scheme == "exact" and not kept):
@@ -244,9 +244,9 @@ def test_the_header_says_what_is_in_a_message(body):
     assert (head.round, head.vehicle, head.size, head.kept) == (7, 3, 1000, update.kept)
     assert head.digest == reference.digest
     assert (head.s, head.bucket, head.seed) == ((found.s, found.bucket, found.seed) if levels else (0, 0, 0))
-    assert head.rate == (np.float32(mutate.RATE) if body == "exact" else 0)
+    assert head.rate == (np.float32(uploads.RATE) if body == "exact" else 0)
     assert (head.mask_form, head.coder) == (3, 1)
-    assert head == mutate.Header(*mutate.HEAD.unpack_from(data))  # the layout, spelt out there a second time
+    assert head == uploads.Header(*uploads.HEAD.unpack_from(data))  # the layout, spelt out there a second time
     assert len(data) == 80 + sum(head.sections) + 8
 
 

@@ -22,10 +22,10 @@ from wire_cases import (
     few,
     forced,
     model,
-    mutate,
     refused,
     there_and_back,
     upload,
+    uploads,
     with_mask,
 )
 
@@ -49,7 +49,7 @@ def test_the_sender_picks_the_shortest_mask(share, size, flips):
     lengths = {form: mask_bytes(update, reference, form) for form in allowed(update, reference)}
     head = read_header(encode(update, reference))
     assert head.mask_bytes == min(lengths.values())
-    assert head.mask_form == mutate.MASKS[min(lengths, key=lengths.get)]
+    assert head.mask_form == uploads.MASKS[min(lengths, key=lengths.get)]
     found = there_and_back(update, reference)
     for form in lengths:
         assert bits(there_and_back(forced(update, form), reference).mask) == bits(found.mask)
@@ -65,15 +65,15 @@ def test_only_few_places_are_sent_and_read(size):
         for mask in (some, ~some):
             update = with_mask(reference, mask)
             if min(count, size - count) <= few(size):
-                assert there_and_back(forced(update, "places"), reference).forms[MASK] == mutate.MASKS["places"]
+                assert there_and_back(forced(update, "places"), reference).forms[MASK] == uploads.MASKS["places"]
             else:
-                assert read_header(encode(update, reference)).mask_form == mutate.MASKS["bitmap"]
+                assert read_header(encode(update, reference)).mask_form == uploads.MASKS["bitmap"]
                 refused(
                     encode(forced(update, "places"), reference), reference, "a bitmap would be shorter than so many"
                 )
         update = with_mask(reference, guess ^ some, 0.02)
         if count <= few(size):
-            assert there_and_back(forced(update, "guess"), reference).forms[MASK] == mutate.MASKS["guess"]
+            assert there_and_back(forced(update, "guess"), reference).forms[MASK] == uploads.MASKS["guess"]
         else:
             message = f"a number is {count}, at most {most} is possible"
             refused(encode(forced(update, "guess"), reference), reference, message)
@@ -91,7 +91,7 @@ def test_each_form_of_mask_is_chosen_where_it_is_the_shortest():
     }
     for form, update in cases.items():
         head = read_header(encode(update, reference))
-        assert head.mask_form == mutate.MASKS[form]
+        assert head.mask_form == uploads.MASKS[form]
         others = set(allowed(update, reference)) - {form}
         assert others or form == "bitmap"
         for other in others:
@@ -103,10 +103,10 @@ def test_a_mask_with_one_edge_goes_as_gaps_where_these_are_few(kept):
     reference = model(50_000)
     head = read_header(encode(with_mask(reference, np.arange(50_000) < kept), reference))
     if kept in (6250, 43_750):
-        assert head.mask_form == mutate.MASKS["places"]
+        assert head.mask_form == uploads.MASKS["places"]
         assert head.mask_bytes < 200
     else:
-        assert (head.mask_form, head.mask_bytes) == (mutate.MASKS["bitmap"], 6250)
+        assert (head.mask_form, head.mask_bytes) == (uploads.MASKS["bitmap"], 6250)
 
 
 @every_scheme

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyfed.types import Quantised, Update
-from skyfed.wire import Expected, Reference, decode, encode
+from skyfed.wire import Reference, decode, encode
 from skyfed.wire.entropy import pack_numbers, pack_places, pack_symbols
 from skyfed.wire.quantise import QUANTISERS
 from skyfed.wire.reader import number
@@ -28,7 +28,6 @@ from wire_cases import (
     forced,
     joined,
     model,
-    mutate,
     packed,
     plain_upload,
     refused,
@@ -37,6 +36,7 @@ from wire_cases import (
     tampered,
     traced,
     upload,
+    uploads,
 )
 
 # memory
@@ -85,7 +85,7 @@ def test_messages_of_any_size_take_little_more(size):
     for body in ("exact", "qsgd", "dither", "eden 4"):
         assert peak(encode(upload(reference, body), reference), reference) <= limit(size) + spare
     for s, bucket in ((4, 64), (4, 65_536)):
-        body = mutate._body(reference, mutate.Scheme(QUANTISERS["eden"], "eden", s, bucket), everything)
+        body = uploads._body(reference, uploads.Scheme(QUANTISERS["eden"], "eden", s, bucket), everything)
         update = Update(7, 3, size, everything, body, reference.buffers)
         assert peak(encode(update, reference), reference) <= limit(size) + spare
 
@@ -167,7 +167,7 @@ def hostile(kind: str) -> tuple[bytes, bool]:
     elif kind == "pcodec":
         chunks = [np.zeros(min(CHUNK, GREAT - first), np.int32) for first in range(0, GREAT, CHUNK)]
         accepted, new = True, {MASK: b"", BODY: b"".join(map(packed, chunks)), NORMS: b""}
-        fields = {"scheme": 0, "s": 0, "rate": mutate.RATE}
+        fields = {"scheme": 0, "s": 0, "rate": uploads.RATE}
     data = tampered(encode(empty, reference), new, **fields)
     assert len(data) < 10_000
     return data, accepted
@@ -183,7 +183,7 @@ def hostile(kind: str) -> tuple[bytes, bool]:
 )  # fmt: skip
 def test_a_short_hostile_message_takes_no_more_memory_than_a_long_one(kind):
     data, accepted = hostile(kind)
-    reason = mutate.check(data, expected(model(GREAT)))
+    reason = uploads.check(data, expected(model(GREAT)))
     assert (reason is None) == accepted, reason
     assert peak(data, model(GREAT)) <= (limit(GREAT) if accepted else limit(GREAT) // 2)
 
@@ -193,45 +193,11 @@ def test_sizes_are_checked_before_anything_is_allocated():
     data, reference = plain_upload()
     for fields in ({"size": 2**60}, {"kept": 2**60}, {"bucket": 2**31 - 1}, {"body_bytes": 2**32 - 1}):
         head, sections = split(data)
-        wrong = mutate.HEAD.pack(*head._replace(**fields))
+        wrong = uploads.HEAD.pack(*head._replace(**fields))
         assert peak(sealed(wrong + b"".join(sections)), reference) < 20_000
 
 
 # any bytes at all
-
-
-def test_damaged_messages_are_refused_or_read_and_nothing_else(tmp_path):
-    summary = mutate.fuzz(20_000, 0, tmp_path)
-    assert summary.inputs == 20_000
-    assert summary.accepted > 3000
-    assert len(summary.reasons) > 30  # the damage reaches most checks
-
-
-def test_the_fuzzer_notices_broken_promises(tmp_path, monkeypatch, capsys):
-    reference = model(20)
-    data = encode(upload(reference, "qsgd"), reference)
-    assert mutate.check(data, expected(reference)) is None
-    assert mutate.check(data[:-8] + bytes(8), expected(reference)) == "checksum differs"
-
-    def broken(data: bytes, awaited: Expected) -> Update:
-        raise IndexError("out of range")
-
-    monkeypatch.setattr(mutate, "decode", broken)
-    assert mutate.main(["--inputs", "5", "--seed", "1", "--out", str(tmp_path)]) == 1
-    assert "IndexError" in capsys.readouterr().err
-    (written,) = tmp_path.iterdir()
-    assert written.read_bytes() == mutate.corpus()[0].data
-    monkeypatch.setattr(
-        mutate, "decode", lambda data, awaited: decode(encode(upload(reference, "raw"), reference), awaited)
-    )
-    with pytest.raises(mutate.Violation, match="other bytes"):
-        mutate.check(data, expected(reference))
-
-
-def test_the_fuzzer_sums_up_in_one_line(capsys, tmp_path):
-    assert mutate.main(["--inputs", "50", "--out", str(tmp_path)]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("50 inputs, 50 accepted, 0 refused")
 
 
 HEADS = {size: split(encode(upload(model(size), "qsgd"), model(size)))[0] for size in (0, 9, 65)}
@@ -251,7 +217,7 @@ HEADS = {size: split(encode(upload(model(size), "qsgd"), model(size)))[0] for si
     ),
 )  # fmt: skip
 def test_any_sections_under_any_header_are_refused_or_read(size, sections, fields):
-    mutate.check(joined(HEADS[size]._replace(length=INF, **fields), sections), expected(model(size)))
+    uploads.check(joined(HEADS[size]._replace(length=INF, **fields), sections), expected(model(size)))
 
 
 @settings(max_examples=100, deadline=None)

@@ -28,7 +28,6 @@ from wire_cases import (
     expected,
     forced,
     model,
-    mutate,
     packed,
     plain_upload,
     range_upload,
@@ -37,6 +36,7 @@ from wire_cases import (
     tampered,
     there_and_back,
     upload,
+    uploads,
     with_mask,
 )
 
@@ -110,7 +110,7 @@ def test_a_sender_does_not_send_a_threshold_that_would_be_refused():
     reference = model(LARGE)
     for threshold in (-0.0, INF):
         update = with_mask(reference, reference.guess(threshold), threshold)
-        assert there_and_back(update, reference).forms[MASK] != mutate.MASKS["guess"]
+        assert there_and_back(update, reference).forms[MASK] != uploads.MASKS["guess"]
     update = with_mask(model(65), np.arange(65) > 3, -0.0)
     found = there_and_back(forced(update, "guess"), model(65))
     assert bits(found.threshold) == bits(0.0)

@@ -22,7 +22,6 @@ from wire_cases import (
     forced,
     joined,
     model,
-    mutate,
     plain_upload,
     range_upload,
     refused,
@@ -31,6 +30,7 @@ from wire_cases import (
     tampered,
     there_and_back,
     upload,
+    uploads,
 )
 
 # damage
@@ -84,7 +84,7 @@ def test_section_lengths_that_do_not_add_up_are_refused(section, off):
     data, reference = range_upload()
     head, sections = split(data)
     wrong = head._replace(**{f"{section}_bytes": getattr(head, f"{section}_bytes") + off})
-    refused(sealed(mutate.HEAD.pack(*wrong) + b"".join(sections)), reference, "bytes, the header says")
+    refused(sealed(uploads.HEAD.pack(*wrong) + b"".join(sections)), reference, "bytes, the header says")
 
 
 @pytest.mark.parametrize(("longer", "shorter"), [(a, b) for a in range(4) for b in range(4) if a != b])
@@ -94,8 +94,8 @@ def test_sections_that_reach_into_each_other_are_refused(longer, shorter):
         lengths = list(head.sections)
         lengths[longer] += 1
         lengths[shorter] -= 1
-        wrong = mutate.Header(*head[:-4], *lengths)
-        refused(sealed(mutate.HEAD.pack(*wrong) + b"".join(sections)), reference, "")
+        wrong = uploads.Header(*head[:-4], *lengths)
+        refused(sealed(uploads.HEAD.pack(*wrong) + b"".join(sections)), reference, "")
 
 
 @pytest.mark.parametrize("section", range(4))
@@ -132,7 +132,7 @@ def test_an_upload_of_another_size_is_refused():
 
 def test_an_upload_made_from_another_model_is_refused():
     data, reference = plain_upload()
-    refused(data, mutate.model(20, seed=1), "digest of the received model is")
+    refused(data, uploads.model(20, seed=1), "digest of the received model is")
     refused(tampered(data, digest=reference.digest ^ 1), reference, "digest of the received model is")
 
 
@@ -219,9 +219,9 @@ def test_buckets_that_are_too_small_are_refused(bucket):
 @pytest.mark.parametrize("bucket", [8, 9, 15, 16, 2**31 - 1])
 def test_buckets_of_eight_and_more_come_back(scheme, bucket):
     for size in (0, 1, 8, 9, 16, 17, 1000):
-        about = mutate.Scheme(QUANTISERS[scheme], scheme, 3, bucket)
+        about = uploads.Scheme(QUANTISERS[scheme], scheme, 3, bucket)
         for mask in (np.ones(size, bool), np.arange(size) % 3 > 0):
-            body = mutate._body(model(size), about, mask)
+            body = uploads._body(model(size), about, mask)
             assert len(body.norms) == -(-int(mask.sum()) // bucket)
             there_and_back(replace(upload(model(size), scheme), mask=mask, body=body), model(size))
 
@@ -261,7 +261,7 @@ def test_an_empty_range_coded_part_is_read_for_every_scheme():
     for scheme in ("qsgd", "qsgd all", "dither", "dither linf", "eden 1"):
         update = upload(reference, scheme)
         mask = np.zeros(9, bool)
-        body = mutate._body(reference, mutate.SCHEMES[scheme], mask)
+        body = uploads._body(reference, uploads.SCHEMES[scheme], mask)
         data = encode(replace(update, mask=mask, body=body, forms=(2, 1, None, None)), reference)
         assert read_header(data).body_form == 1
         found = decode(data, expected(reference))

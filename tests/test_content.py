@@ -194,6 +194,42 @@ def test_every_truncation_and_every_changed_bit_is_refused(base):
         refused(bytes(changed), "", last)
 
 
+def renamed(data: bytes, name: bytes, arrays: Arrays) -> bytes:
+    """Name the first array otherwise; `arrays` are what is sent then."""
+    changed = data[:18] + struct.pack("<Q", digest_of(arrays)) + name.ljust(24, b"\0") + data[HEAD + 24 :]
+    return sealed(changed)
+
+
+def test_an_array_without_a_name_is_refused():
+    array = np.arange(3)
+    data = encode_content(ROUND, {"x": array}, None)
+    assert same_arrays(read(renamed(data, b"y", {"y": array})), {"y": array})
+    refused(renamed(data, b"", {"": array}), "no name of its own")
+
+
+def test_a_model_alone_does_not_come_as_named_arrays():
+    """Its sizes would not be looked at."""
+    arrays = {"heights": np.zeros(5, np.float32), "buffers": np.zeros(2, np.float32)}
+    wrong = {"weights": arrays["heights"], "buffers": arrays["buffers"]}
+    refused(renamed(encode_content(ROUND, arrays, None), b"weights", wrong), "a model alone, but as named arrays")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_axes_that_numpy_cannot_hold_are_refused(dtype):
+    """Without entries they are within every limit."""
+    data = bytearray(encode_content(ROUND, {"x": np.empty((0, 1, 1, 1), dtype)}, None))
+    data[HEAD + 27 : HEAD + 43] = struct.pack("<4I", 0, 2**32 - 1, 2**32 - 1, 2**32 - 1)
+    refused(sealed(bytes(data)), "array 'x' has axes that are too long")
+
+
+def test_a_short_message_takes_no_memory_for_what_it_promises():
+    most = 50_000_000
+    data = bytearray(encode_content(ROUND, {"x": np.zeros(1, np.float32)}, None))
+    data[HEAD + 27 : HEAD + 31] = struct.pack("<I", most)
+    refused(sealed(bytes(data)), "array 'x' has 4 bytes, expected 200000000", most=most)
+    assert traced(lambda: read(sealed(bytes(data)), most=most)) < 20_000
+
+
 def test_the_limit_is_on_the_sum_of_all_entries():
     arrays = {"a": np.zeros(60), "b": np.zeros((4, 10), np.uint8)}
     data = encode_content(ROUND, arrays, None)

@@ -127,12 +127,12 @@ def test_a_connection_has_limited_time(loop):
 Headers = list[tuple[bytes, bytes]]
 
 
-def asked(path: str, headers: Headers, query: bytes = b"") -> int:
-    """Return the status of a request to a guard whose inside answers 200; 0 if the connection was closed."""
+def asked(path: str, headers: Headers, query: bytes = b"", inside_says: int = 200) -> int:
+    """Return the status of a request to a guard whose inside answers so; 0 if the connection was closed."""
     sent: list[dict[str, Any]] = []
 
     async def inside(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.start", "status": inside_says, "headers": []})
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -146,7 +146,7 @@ def asked(path: str, headers: Headers, query: bytes = b"") -> int:
             "type": "http", "path": path, "raw_path": path.encode(), "query_string": query, "headers": headers,
             "visitor": visitor,
         }  # fmt: skip
-        await Guard(inside, 1e6, Path("/"), Path("/"), "s3cret")(scope, receive, send)
+        await Guard(inside, 1e6, Path("/"), Path("/vehicles.json"), "s3cret")(scope, receive, send)
 
     asyncio.run(ask())
     return int(sent[0]["status"]) if sent else 0
@@ -176,6 +176,16 @@ OWN = (SECRET.encode(), b"s3cret")
 )
 def test_who_has_the_secret_operates_the_station(path, headers, status):
     assert asked(path, headers) == status
+
+
+@pytest.mark.parametrize("length", ["x", "-1", "+5", "1_0", " 7", "1e3", "²", "9" * 5000])
+def test_a_length_that_is_no_number_is_refused(length):
+    assert asked("/health", [(b"content-length", length.encode("latin-1"))]) == 400
+    assert asked("/health", [(b"content-length", b"")]) == asked("/health", [(b"content-length", b"12")]) == 200
+
+
+def test_a_key_that_cannot_be_read_does_not_matter_where_none_is_needed():
+    assert asked("/v1/control/list-runs", [OWN, (b"flwr-public-key", b"!")], inside_says=401) == 401
 
 
 def test_a_long_query_counts_as_headers_do():

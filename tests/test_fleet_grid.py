@@ -114,10 +114,16 @@ def refused(link: Link) -> None:
     link.status = 400
 
 
+def typeless(link: Link) -> None:
+    garbled(link)
+    link.head.metadata.message_type = "no such type"
+
+
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
         (garbled, "DecodeError"),
+        (typeless, "DecodeError"),
         (unknown, "KeyError: 'Massage'"),
         (missing, "ObjectPullError"),
         (crowded, "43 parts"),

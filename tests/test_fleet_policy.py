@@ -1,6 +1,7 @@
 """What a vehicle does for its station and what it refuses; a hostile station is played by the test."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +9,13 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.config import Config
 from skyfed.drivers.flower import client_app
-from skyfed.drivers.flower.messages import Order, ReplyError, ask, read_reply
+from skyfed.drivers.flower.messages import Order, ReplyError, ask, read_order, read_reply, refuse
 from skyfed.drivers.flower.onboard import Vehicle
 from skyfed.drivers.flower.policy import POLICY, Policy
 from skyfed.errors import BadInputError
@@ -96,6 +97,24 @@ def test_a_model_out_of_range_is_refused():
         asked.ask(weights=wild)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_whole_numbers_out_of_range_are_refused_too(dtype):
+    """The lowest integer has no magnitude in its own type."""
+    lowest = np.full(3, np.iinfo(dtype).min, dtype)
+    with pytest.raises(ReplyError, match="a model with weights beyond 100"):
+        Policy(largest=100).check_model({"weights": lowest})
+    Policy(largest=100).check_model({"weights": np.array([-100, 100], dtype)})
+
+
+def test_a_refusal_repeats_little_of_what_was_asked():
+    asked = Asked()
+    with pytest.raises(ReplyError) as refused:
+        asked.vehicle.train(replace(asked.order(), run="a\x1b[31m\nb" * 1000), b"")
+    assert str(refused.value).isprintable()
+    reason = refuse("asked for '" + "x" * 10**6, Message(RecordDict({}), 1, "train")).content["refusal"]["reason"]
+    assert len(reason) == 200
+
+
 def test_its_owner_may_allow_less(tmp_path):
     (tmp_path / POLICY).write_text('algorithms = ["afl-quant"]\nrounds = 2\nmodels = 1\nraw = false\n')
     asked = Asked(tmp_path)
@@ -147,6 +166,8 @@ def test_a_message_that_is_no_job_is_refused(monkeypatch):
         parts = {"job": ConfigRecord(record), "model": ConfigRecord({"bytes": b""})}
         with pytest.raises(ReplyError, match="not a job"):
             read_reply(client_app.app(Message(RecordDict(parts), 1, "train"), context), {})
+    with pytest.raises(ReplyError, match="not a job"):
+        read_order(Message(Error(1, "no content"), reply_to=Message(RecordDict({}), 1, "train")))
 
 
 def test_what_was_answered_survives_damage(tmp_path):

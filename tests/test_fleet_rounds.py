@@ -21,7 +21,7 @@ from skyfed.drivers.flower import driver as driver_module
 from skyfed.drivers.flower.driver import AloneError, FlowerDriver, Node
 from skyfed.drivers.flower.messages import ReplyError, answer, read_order, read_reply, refuse
 from skyfed.drivers.flower.onboard import Vehicle
-from skyfed.errors import BadInputError
+from skyfed.errors import BadInputError, one_line
 from skyfed.jobs import Driver, Job, Upload
 from skyfed.onboard import Onboard
 from skyfed.runs.columns import named
@@ -30,6 +30,7 @@ from skyfed.simulate import federated_round
 from skyfed.station import Report, Station
 from skyfed.types import Arrays
 from skyfed.world import World
+from wire_cases import traced
 
 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # Flower's messages ask who writes them
 KNOWN = pictures().task()
@@ -239,6 +240,9 @@ def test_a_row_with_a_label_and_settings_of_its_own_goes_over_the_grid():
         *((claims(name, "1e308"), "not a reply to a job") for name in ("seconds", "cpu", "work", "flops", "delta")),
         *((claims(name, value), "not a reply to a job") for name in ("seconds", "work") for value in ("-1", "NaN")),
         (claims("samples", "[[[1]]]"), "not a reply to a job"),
+        (claims("work", '1, "work": 2'), "not a reply to a job"),
+        (claims("delta", '0.5, "delta": 0.5'), "not a reply to a job"),
+        (claims("work", "1" + " " * 1_000_000), "not a reply to a job"),
         (claims("facts", '7, "x": {'), "not a reply to a job"),
     ],
 )
@@ -248,6 +252,19 @@ def test_who_sends_nonsense_is_left_out_as_if_absent(how, reason):
     assert reason in report.dropped[1]
     assert any("vehicle 1 is left out" in line and reason in line for line in fleet.lines)
     assert same(state, absent(fleet.config, (1, 0)))
+
+
+def test_a_refusal_and_a_remark_are_one_short_line_however_long_they_are():
+    to = Message(RecordDict({}), 7, "train")
+    with pytest.raises(ReplyError) as refused:
+        read_reply(refuse("a\x1b[31m  b\n" + "x" * 5_000_000, to), {})
+    assert str(refused.value) == "a [31m b " + "x" * 191
+    upload = Upload(1, b"", {}, 1, 1.0, 1.0, 1.0, 0, 1.0, 1.0)
+    remark = read_reply(answer(upload, to, "a" * 199 + "\0b" + " " * 9), {})[1]
+    assert remark == "a" * 199
+    assert read_reply(answer(upload, to, remark), {})[1] == remark
+    text = "x\n" * 5_000_000
+    assert traced(lambda: one_line(text)) < 100_000
 
 
 def test_whatever_reading_a_reply_raises_costs_its_vehicle_alone(monkeypatch):

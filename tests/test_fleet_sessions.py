@@ -70,7 +70,7 @@ def test_nobody_is_quarantined_by_who_cannot_sign(tmp_path):
         assert watch.ask(A) == ""
 
 
-@pytest.mark.parametrize("session", ["", "short", "x" * 65, "a" * 31 + "\n", "ä" * 8])
+@pytest.mark.parametrize("session", ["", "short", "x" * 65, "a" * 31 + "\n", "ä" * 8, "ä" * 32, "²" * 32])
 def test_a_vehicle_shows_a_session(tmp_path, session):
     assert Watch(tmp_path).sessions.check(KEY, session, "", lambda: True) == "no session"
 

@@ -19,17 +19,18 @@ from skyfed.wire.reader import number
 
 sys.path.append(str(Path(__file__).parents[1] / "fuzz"))
 mutate = importlib.import_module("mutate")
+uploads = importlib.import_module("uploads")
 vectors = importlib.import_module("vectors")
 MASK, BODY, NORMS, BUFFERS = range(4)
-MASKS, BODIES, SCHEMES = list(mutate.MASKS), list(mutate.BODIES), list(mutate.SCHEMES)
+MASKS, BODIES, SCHEMES = list(uploads.MASKS), list(uploads.BODIES), list(uploads.SCHEMES)
 CODERS = {"plain": 0, "range": 1, "zstd": 2}
 SIZES = [0, 1, 7, 8, 9, 63, 64, 65, 1000]
 CHUNK = 2**18  # symbols that share a table, floats packed together
 LARGE = 300_000  # more than one chunk
 NAN, INF = float("nan"), float("inf")
 PACKING = ChunkConfig(compression_level=6, delta_spec=DeltaSpec.no_op(), mode_spec=ModeSpec.classic())
-model = cache(mutate.model)
-upload, forced, joined, sealed, split = mutate.upload, mutate.forced, mutate.joined, mutate.sealed, mutate.split
+model = cache(uploads.model)
+upload, forced, joined, sealed, split = uploads.upload, uploads.forced, uploads.joined, uploads.sealed, uploads.split
 
 
 def traced(read: Callable[[], object]) -> int:
@@ -51,7 +52,7 @@ def few(size: int) -> int:
 
 
 def expected(reference: Reference, **changes: object) -> Expected:
-    return replace(Expected(mutate.ROUND, mutate.VEHICLE, reference, mutate.RATE), **changes)
+    return replace(Expected(uploads.ROUND, uploads.VEHICLE, reference, uploads.RATE), **changes)
 
 
 def bits(value: object) -> object:
@@ -91,9 +92,9 @@ def there_and_back(update: Update, reference: Reference) -> Update:
         return found
     assert bits(found.mask) == bits(update.mask)
     assert same(found.body, update.body)
-    if found.forms[MASK] == mutate.MASKS["guess"]:
+    if found.forms[MASK] == uploads.MASKS["guess"]:
         assert found.threshold == np.float32(update.threshold)
-    if found.forms[MASK] == mutate.MASKS["channels"]:
+    if found.forms[MASK] == uploads.MASKS["channels"]:
         assert bits(found.channels) == bits(update.channels)
     return found
 

@@ -36,8 +36,9 @@ class InfeasibleError(SkyfedError):
 
 
 def one_line(text: str, most: int = 200) -> str:
-    """Return what somebody else wrote as one short line without control characters."""
-    return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))[:most]
+    """Return what somebody else wrote as one short line without control characters; of a very long text the start."""
+    letters = (letter if letter.isprintable() else " " for letter in text[: 20 * most])
+    return " ".join("".join(letters).split())[:most].rstrip()
 
 
 def printable(value: Any) -> Any:

@@ -108,12 +108,15 @@ def decode_content(data: bytes, round: int, model: tuple[int, int], most: int, b
         most -= prod(shape)
         if kind >= len(_DTYPES) or axes > _MOST_AXES or any(lengths[axes:]) or most < 0 or size > len(message) - at:
             raise DecodeError(f"array {k} is larger than allowed, or of an unknown kind")
-        if name in arrays or not name.isprintable() or raw != name.encode("ascii", "replace").ljust(_NAME, b"\0"):
+        written = name.encode("ascii", "replace").ljust(_NAME, b"\0")
+        if not name or name in arrays or not name.isprintable() or raw != written:
             raise DecodeError(f"array {k} has no name of its own")
         arrays[name] = _unpack(name, kind, shape, form, message[at : at + size], base or {})
         at += size
     if at != len(message):
         raise DecodeError("bytes that belong to no array")
+    if _is_model(arrays):  # its sizes are those of version 1
+        raise DecodeError("a model alone, but as named arrays")
     if digest_of(arrays) != after:
         raise DecodeError("not what was sent")
     return arrays
@@ -139,6 +142,8 @@ def _pack(name: str, array: NDArray[Any], base: NDArray[Any] | None) -> tuple[by
 def _unpack(name: str, kind: int, shape: tuple[int, ...], form: int, data: memoryview, base: Arrays) -> NDArray[Any]:
     dtype, size, near = np.dtype(_DTYPES[kind]), prod(shape), base.get(name)
     if kind == 0:
+        if form == PLAIN and len(data) != 4 * size:  # before anything is allocated
+            raise DecodeError(f"array {name!r} has {len(data)} bytes, expected {4 * size}")
         if form == PLAIN:
             near = np.empty(size, np.float32)  # only its length counts
         elif near is None or near.dtype != np.float32 or near.shape != shape:
@@ -152,7 +157,10 @@ def _unpack(name: str, kind: int, shape: tuple[int, ...], form: int, data: memor
         values = np.frombuffer(data, dtype).copy()
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise DecodeError(f"an entry of {name!r} is not finite")
-    return values.reshape(shape)
+    try:
+        return values.reshape(shape)
+    except ValueError:  # it has no entries, but axes that numpy cannot hold
+        raise DecodeError(f"array {name!r} has axes that are too long") from None
 
 
 def _is_model(arrays: Arrays) -> bool:

@@ -21,6 +21,9 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object
 from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError, inflate_object_from_contents
 from flwr.superlink.grid import HttpGrid
 
+from skyfed.drivers.flower.messages import TRAIN
+from skyfed.errors import one_line
+
 _MOST = 16  # parts of a reply; an honest one has three
 
 
@@ -88,5 +91,6 @@ class VehicleGrid(HttpGrid):  # type: ignore[misc]
 
 
 def _unreadable(head: Any, error: Exception) -> Message:
-    reason = f"a reply that cannot be read ({type(error).__name__}: {error})"
+    reason = one_line(f"a reply that cannot be read ({type(error).__name__}: {error})")
+    head.metadata.message_type = TRAIN  # Flower takes no message with a type that it does not know
     return make_message(metadata_from_proto(head.metadata), error=Error(ErrorCode.MESSAGE_UNAVAILABLE, reason))

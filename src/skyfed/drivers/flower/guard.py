@@ -28,6 +28,7 @@ from skyfed.drivers.flower.sessions import SESSION, Sessions
 Sign = tuple[bytes, str]  # a public key and the time that was signed
 _EARLY, _LATE = 5.0, 305.0  # seconds that a vehicle's clock may be ahead, or a request old: Flower's own limits
 _FLEET = "/v1/fleet/"
+_DIGITS = 20  # of a request's length
 _ONCE = (b"content-length", SECRET.encode(), SESSION.encode())  # Flower reads the first of two headers, others the last
 
 
@@ -84,7 +85,8 @@ class Guard:
                 return  # it is refused below
             answered = True
             if message["type"] == "http.response.start":
-                if message["status"] == 401:  # not signed by that key: it may still send what it signs
+                # not signed by that key: it may still send what it signs
+                if message["status"] == 401 and scope["path"].startswith(_FLEET):
                     self._seen.discard(_sign(headers))
                 if message["status"] >= 400:
                     say_refused(quoted(scope["path"]), visitor.address, _why(scope, headers, message["status"]))
@@ -112,8 +114,11 @@ class Guard:
             visitor.door.welcome(visitor)
         elif not path.startswith(_FLEET) and path != "/health":
             return 403, "asks for what only the station itself may use"
-        if int(headers.get("content-length", "0") or 0) > self._largest:
-            return 413, f"a request of {headers['content-length']} bytes; at most {self._largest:.0f} are read"
+        length = headers.get("content-length", "") or "0"
+        if not (length.isascii() and length.isdecimal() and len(length) <= _DIGITS):
+            return 400, "a length that cannot be read"
+        if int(length) > self._largest:
+            return 413, f"a request of {length} bytes; at most {self._largest:.0f} are read"
         if not path.startswith(_FLEET):
             return 0, ""
         if not headers.get("flwr-signature") or not headers.get("flwr-timestamp"):

@@ -17,6 +17,7 @@ TRAIN = "train"  # Flower's message type
 NO_BASE = "the model that this difference starts from is not here"  # a vehicle that came back asks for the whole model
 _LARGEST = 1e18  # of a figure that an algorithm notes
 _MOST = 10_000  # numbers in a list that it notes
+_LONGEST = 1_000_000  # letters of a report; as objects they take up to thirty times as many bytes
 _REPORTED = {  # what a vehicle reports about every upload: its kind, and the largest value that is believed
     "vehicle": ("int", 2**31), "samples": ("int", 2**40), "buffer_bytes": ("int", 2**40), "loss": ("float", 1e18),
     "work": ("float", 1e9), "flops": ("float", 1e21), "seconds": ("float", 1e7), "cpu": ("float", 1e9),
@@ -56,7 +57,7 @@ def read_order(message: Message) -> tuple[Order, bytes]:
     try:
         record, content = message.content["job"], message.content["model"]["bytes"]
         order = Order(*(record[field.name] for field in fields(Order)))
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:  # the last where there is no content
         raise ReplyError(f"not a job: {error}") from None
     whole = all(type(number) is int and number >= 0 for number in (order.round, order.vehicle, order.exchange))
     named = isinstance(order.run, str) and isinstance(order.algorithm, str)
@@ -74,7 +75,7 @@ def answer(upload: Upload, to: Message, remark: str = "") -> Message:
 
 def refuse(reason: str, to: Message) -> Message:
     """Return a vehicle's reply that it cannot do the work."""
-    return Message(RecordDict({"refusal": ConfigRecord({"reason": reason})}), reply_to=to)
+    return Message(RecordDict({"refusal": ConfigRecord({"reason": one_line(reason)})}), reply_to=to)
 
 
 def read_reply(message: Message, columns: Mapping[str, Column]) -> tuple[Upload, str]:
@@ -88,7 +89,9 @@ def read_reply(message: Message, columns: Mapping[str, Column]) -> tuple[Upload,
         if "refusal" in message.content:
             raise ReplyError(one_line(str(message.content["refusal"]["reason"])))
         record = message.content["upload"]
-        data, about = record["bytes"], json.loads(record["about"])
+        if len(record["about"]) > _LONGEST:
+            raise ValueError
+        data, about = record["bytes"], json.loads(record["about"], object_pairs_hook=_each_once)
         if (
             not isinstance(data, bytes)
             or set(about) != {*_REPORTED, "facts"}
@@ -105,6 +108,14 @@ def read_reply(message: Message, columns: Mapping[str, Column]) -> tuple[Upload,
         return Upload(data=data, facts=facts, **known), one_line(str(record.get("remark", "")))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError):
         raise ReplyError("not a reply to a job") from None
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a table of a report; raises ValueError if a name stands there twice."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError
+    return table
 
 
 def _checked(value: Any, kind: str, most: float) -> Any:

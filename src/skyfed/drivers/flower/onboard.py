@@ -6,6 +6,7 @@ from pathlib import Path
 from skyfed.arrays import pack_arrays, view_arrays
 from skyfed.drivers.flower.messages import NO_BASE, Order, ReplyError
 from skyfed.drivers.flower.policy import Answered, Policy
+from skyfed.errors import one_line
 from skyfed.files import write_whole
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.jobs import Job, Upload
@@ -44,7 +45,7 @@ class Vehicle:
     def train(self, order: Order, content: bytes) -> tuple[Upload, str]:
         """Do what was asked, or raise ReplyError with why not; returns the upload and a remark for the station."""
         if order.run != self._run:
-            raise ReplyError(f"prepared for run {self._run}, asked by run {order.run}")
+            raise ReplyError(f"prepared for run {self._run}, asked by run {one_line(order.run)}")
         if order.vehicle != self.vehicle:
             raise ReplyError(f"this is vehicle {self.vehicle}, not {order.vehicle}")
         exchanges = {label: algorithm.exchanges for label, algorithm in self._onboard.algorithms.items()}

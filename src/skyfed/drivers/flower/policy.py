@@ -61,7 +61,9 @@ class Policy(StrictSettings):
     def check_model(self, sent: Arrays) -> None:
         """Raise ReplyError if the numbers of a model are out of range."""
         weights = sent.get("weights")
-        if weights is not None and weights.size and float(np.abs(weights).max()) > self.largest:
+        if weights is None or not weights.size:
+            return
+        if max(abs(float(weights.min())), abs(float(weights.max()))) > self.largest:  # np.abs overflows for integers
             raise ReplyError(f"a model with weights beyond {self.largest:g}")
 
 

@@ -43,7 +43,7 @@ class Sessions:
 
     def check(self, key: bytes, session: str, address: str, signed: Callable[[], bool]) -> str:
         """Return why a request is refused, or nothing; `signed` verifies its signature, which takes a while."""
-        if not 16 <= len(session) <= 64 or not session.isalnum():
+        if not 16 <= len(session) <= 64 or not (session.isascii() and session.isalnum()):
             return "no session"
         before, where = self._present.get(key, ("", ""))
         if session == before:
