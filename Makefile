@@ -46,7 +46,7 @@ bench-planner: $(VENV)/.ready  ## the planner's figures, all seeds (about 5 minu
 fleet-test: $(VENV)/.ready  ## stations and vehicles that are killed, strangers, three hosts (about ten minutes)
 	$(BIN)/pytest -m fleet
 
-fuzz: $(VENV)/.ready  ## a million damaged inputs for all decoders, under limits (about MINUTES minutes on two cores)
+fuzz: $(VENV)/.ready  ## a million damaged inputs for all decoders, under limits (about 15 minutes on two cores)
 	$(BIN)/python fuzz/mutate.py --inputs 1000000 --processes 2
 
 endurance: $(VENV)/.ready  ## every fault in full, or PARTS="kills disk" alone: results/endurance.json, docs/endurance.md
