@@ -6,7 +6,7 @@ Rows are algorithms or variants. Seeds are blocks: runs of one seed share start,
 all rows is no chance (a randomised block design). Least squares, so cells may be missing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
@@ -87,6 +87,11 @@ class SeedModel:
     df: int
     rounding: float = 0.0
     trouble: str = ""
+
+    def best(self, higher_is_better: bool, beside: Collection[str] = ()) -> str:
+        """Return the row with the best adjusted mean; rows `beside` are no rivals."""
+        means = {row: float(mean) for row, mean in zip(self.rows, self.means, strict=True) if row not in beside}
+        return (max if higher_is_better else min)(means, key=means.__getitem__)
 
     def pair(self, row: str, other: str) -> Comparison:
         """Compare two rows so that all pairs hold together: Tukey's studentised range (Tukey-Kramer if unbalanced)."""
@@ -177,6 +182,20 @@ def fit(cells: Mapping[str, Mapping[int, float]]) -> SeedModel:
         df,
         rounding,
     )
+
+
+def leaders(cells: Mapping[str, Mapping[int, float]], higher_is_better: bool, beside: Collection[str] = ()) -> set[str]:
+    """Return the row with the best mean and all that Tukey's test does not tell apart from it.
+
+    None where that would be all rows, or where the model allows no comparison; rows `beside` are no rivals.
+    """
+    model = fit(cells)
+    rivals = [row for row in model.rows if row not in beside]
+    if model.trouble or len(rivals) < 2:
+        return set()
+    best = model.best(higher_is_better, beside)
+    alike = {row for row in rivals if row == best or not model.pair(row, best).shown}
+    return alike if len(alike) < len(rivals) else set()
 
 
 def _unfit(rows: tuple[str, ...], trouble: str) -> SeedModel:
