@@ -18,9 +18,9 @@ from PIL import Image
 import in_process
 from page_cases import FIVE, settings, without_formula, write_run, write_theory
 from skyfed.errors import BadInputError
+from skyfed.report.groups import find_groups
 from skyfed.report.page import write_page
 from skyfed.report.page.headline import SHOWN, headline
-from skyfed.report.groups import find_groups
 from skyfed.runs.tables import Table
 from waiting import LONG
 

@@ -15,10 +15,10 @@ from skyfed.algorithms import KNOWN
 from skyfed.cli import run_arguments
 from skyfed.report.bound import diagnoses
 from skyfed.report.curves import draw_accuracy
+from skyfed.report.groups import find_groups
 from skyfed.report.learning_curves import read_curves
 from skyfed.report.page import write_page
 from skyfed.report.page.headline import headline
-from skyfed.report.groups import find_groups
 from skyfed.report.style import looks
 from skyfed.runs.checkpoint import unpack_model
 from skyfed.runs.folder import RunFolder

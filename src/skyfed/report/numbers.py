@@ -68,6 +68,11 @@ def with_interval(mean: float | None, half: float | None, sign: str = "") -> str
     return f"{_fixed(mean, decimals, sign)} ± {_fixed(half, decimals)}"
 
 
+def probability(p: float) -> str:
+    """Return a p value to three digits."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3g}"
+
+
 def _decimals(value: float, significant: int) -> int:
     """Return how many decimals show so many significant digits; negative where not all before the point are shown."""
     return significant - 1 - floor(log10(abs(value)))

@@ -62,11 +62,19 @@ class Comparison:
         """Whether the difference is more than chance."""
         return self.p < LEVEL
 
-    def verdict(self, higher_is_better: bool = True, margin: float | None = None) -> str:
-        """Say what may be said of the row against the other; `margin` asks for non-inferiority too."""
+    @property
+    def reversed(self) -> "Comparison":
+        """The same comparison from the other row's side."""
+        return Comparison(-self.difference, -self.high, -self.low, self.p, -self.at_most, -self.at_least)
+
+    def verdict(self, higher_is_better: bool = True, margin: float | None = None, factor: float = 1.0) -> str:
+        """Say what may be said of the row against the other.
+
+        margin  asks for non-inferiority too; in the unit that is shown, which is `factor` times that of the values
+        """
         lead, worst = (self.difference, self.at_least) if higher_is_better else (-self.difference, -self.at_most)
         words = ("better" if lead > 0 else "worse") if self.shown else NO_DIFFERENCE
-        if margin is None or words == "better" or worst <= -margin:
+        if margin is None or words == "better" or factor * worst <= -margin:
             return words
         enough = f"not inferior (margin {margin:g})"
         return f"worse, {enough}" if words == "worse" else enough
