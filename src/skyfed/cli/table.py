@@ -28,7 +28,7 @@ def _accuracies(incomplete: str) -> list[tuple[str, str]]:
 @app.command()
 def table(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Finished runs, folders of seeds, or a sweep's folder.")
+        list[Path], typer.Argument(metavar="DIR...", help="Finished runs, folders of seeds, or a sweep's folder.")
     ],
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs).")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
