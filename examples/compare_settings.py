@@ -8,7 +8,7 @@ Runs end in compare/; those that are there already are not run again. `skyfed re
 from pathlib import Path
 
 import skyfed
-from skyfed.report.terminal_tables import summarise
+from skyfed.report.summary import summarise
 
 SETTINGS = {"seven levels": {"s": 7}, "one level": {"s": 1}}
 

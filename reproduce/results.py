@@ -3,10 +3,10 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from skyfed.algorithms import KNOWN
+from skyfed.report.summary import late_mean
 from skyfed.runs.tables import Row, read_parquet
 
 PAPER = {"sgd": 51.5, "afl": 48.7, "afl-prune": 48.4, "afl-quant": 48.2, "2ceoafl": 47.5}  # %, after 100 rounds
@@ -70,10 +70,8 @@ def late(
     at  a round to end with, instead of the last; variants are tested every fifth round, so all are averaged alike
     """
     course = [row for row in courses_of(rounds, variant, algorithm, seed) if at is None or row["round"] <= at]
-    if not course:
-        return None
-    some = [row for row in course if row["round"] >= 0.75 * course[-1]["round"] and (row["round"] + 1) % _EVERY == 0]
-    return float(100 * mean(row[key] for row in some or course[-1:]))
+    share = late_mean(course, key, _EVERY)
+    return None if share is None else 100 * share
 
 
 def lates(rounds: list[Row], variant: str, algorithm: str, key: str) -> list[float]:

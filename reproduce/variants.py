@@ -4,18 +4,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from skyfed.report.terminal_tables import spread
+from skyfed.report.measures import column
 from skyfed.runs.tables import read_parquet
 
 
 def variants_table(rows: list[dict[str, Any]]) -> str:
-    """Return one line per variant: accuracy on the test set so far, mean and standard deviation, then seed by seed."""
-    lines = ["| variant | accuracy (%) | seed by seed | sent (MB) |", "|---|---|---|---|"]
-    for name in dict.fromkeys(row["variant"] for row in rows):
-        some = [row for row in rows if row["variant"] == name]
+    """Return one line per variant: accuracy on the test set so far, mean and 95 % interval, then seed by seed."""
+    names = list(dict.fromkeys(row["variant"] for row in rows))
+    groups = [[row for row in rows if row["variant"] == name] for name in names]
+    accuracy, sent = (
+        column(key, [[row[key] for row in some] for some in groups]) for key in ("accuracy", "uplink_bytes")
+    )
+    unit = sent[0].rpartition(" ")[2].strip("()")
+    lines = [f"| variant | accuracy (%) | seed by seed | sent ({unit}) |", "|---|---|---|---|"]
+    for k, (name, some) in enumerate(zip(names, groups, strict=True)):
         each = ", ".join(f"{100 * row['accuracy']:.1f}" for row in some)
-        sent = spread([row["uplink_bytes"] for row in some], 1e-6)
-        lines.append(f"| {name} | {spread([row['accuracy'] for row in some], 100)} | {each} | {sent} |")
+        lines.append(f"| {name} | {accuracy[1][k]} | {each} | {sent[1][k]} |")
     return "\n".join(lines)
 
 

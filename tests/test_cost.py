@@ -17,7 +17,8 @@ from skyfed.errors import BadInputError
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings, TrainSettings
 from skyfed.learning.shapes import all_multiplications, conv_inputs
-from skyfed.report.terminal_tables import print_resources, summarise
+from skyfed.report.summary import summarise
+from skyfed.report.terminal_tables import print_resources
 from skyfed.report.view import RunView
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.start import world_of

@@ -66,6 +66,8 @@ def test_shells_complete_verbs_presets_files_and_algorithms(tmp_path):
     assert sorted(completed("plan", "pla", cwd=tmp_path)) == ["places/", "plain.toml"]
     assert completed("evaluate", "x", "--algorithm", "afl") == ["afl", "afl-prune", "afl-quant"]
     assert completed("data", "get", "") == ["cifar10"]
+    assert completed("table", "x", "--measure", "late") == ["late_accuracy", "late_accuracy_full"]
+    assert completed("table", "x", "--columns", "joules,fl") == ["joules,fly_seconds"]
 
 
 def test_help_comes_fast():

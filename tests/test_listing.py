@@ -188,9 +188,9 @@ def test_the_table_and_the_json(tmp_path):
     made(tmp_path / "seeds" / "seed-1", 3, 2)
     out = said(str(tmp_path))
     lines = [line.split() for line in out.splitlines()]
-    assert ["one", "interrupted", "sgd", "3/3", "50.0", "1.5", "6"] in [line[:7] for line in lines]
-    assert ["afl", "2/3", "25.0", "1.0", "4"] in lines
-    assert ["afl", "5/6", "37.5", "±", "17.7", "2.5", "10"] in lines
+    assert ["one", "interrupted", "sgd", "3/3", "50.0", "1.50", "6.00"] in [line[:7] for line in lines]
+    assert ["afl", "2/3", "25.0", "1.00", "4.00"] in lines
+    assert ["afl", "5/6", "40", "±", "160", "2.50", "10.0"] in lines
     assert f"{tmp_path}/two: config.toml: " in out
     assert "Traceback" not in out
     records = json.loads(said(str(tmp_path), "--json"))

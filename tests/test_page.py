@@ -18,9 +18,9 @@ from PIL import Image
 import in_process
 from page_cases import FIVE, settings, without_formula, write_run, write_theory
 from skyfed.errors import BadInputError
+from skyfed.report.groups import find_groups
 from skyfed.report.page import write_page
-from skyfed.report.page.headline import headline
-from skyfed.report.page.places import find_groups
+from skyfed.report.page.headline import SHOWN, headline
 from skyfed.runs.tables import Table
 from waiting import LONG
 
@@ -219,8 +219,9 @@ def test_an_algorithm_without_the_paper_s_sizes_has_its_payloads_drawn(place: Pa
     page = tab(write_page([run], place / "own-sizes.html"))
     names = page.evaluate("document.getElementById('payload-chart').data.map((line) => line.name)")
     assert names == ["AFL, paper’s formula", "AFL, measured", "AFL-Quant, measured"]
-    (line,) = [line for line in headline(find_groups([run])) if line.algorithm == "afl-quant"]
-    assert [cell.text for cell in line.cells[2:4]][1] == "–"
+    (line,) = [line for line in headline(find_groups([run])).lines if line.algorithm == "afl-quant"]
+    shown = dict(zip(SHOWN, line.cells, strict=True))
+    assert (shown["paper_bytes"].text, shown["uplink_bytes"].text) == ("–", shown["uplink_bytes"].text) != ("–", "–")
 
 
 @in_a_browser
@@ -461,20 +462,34 @@ def test_the_page_needs_nothing_from_outside(one: Path) -> None:
 
 
 def test_the_best_is_marked_among_equals_only(place: Path) -> None:
-    run = write_run(place / "best", settings(2, 8, 3, ["sgd", "afl", "afl-prune", "2ceoafl"]))
-    (run / "afl" / "rounds.parquet").unlink()  # as if it had just begun
-    shutil.rmtree(run / "2ceoafl")
-    found = headline(find_groups([run]))
-    assert [line.algorithm for line in found] == ["sgd", "afl-prune"]
-    assert not any(cell.best for line in found for cell in line.cells)  # the genie is no rival
-    whole = headline(find_groups([write_run(place / "best2", settings(2, 8, 3, ["sgd", "afl", "2ceoafl"]))]))
-    assert [cell.best for cell in whole[0].cells] == [False] * 7
-    assert [cell.text for cell in whole[0].cells][2:] == ["–"] * 5
-    for k in range(7):
-        values = [line.cells[k].value for line in whole[1:]]
-        marked = [line.cells[k].best for line in whole[1:]]
-        assert sum(marked) == 1
-        assert marked.index(True) == (np.argmax if k < 2 else np.argmin)(values)
+    for seed in range(3):
+        run = write_run(place / "best" / f"seed-{seed}", settings(2, 8, 3, FIVE[:4], f"seed={seed}"))
+        (run / "afl" / "rounds.parquet").unlink()  # as if it had just begun
+        shutil.rmtree(run / "afl-quant")
+    begun = headline(find_groups([place / "best"])).lines
+    assert [line.algorithm for line in begun] == ["sgd", "afl-prune"]
+    assert not any(cell.best for line in begun for cell in line.cells)  # the central baseline is no rival
+    for seed in range(3):
+        write_run(place / "best2" / f"seed-{seed}", settings(2, 8, 3, ["sgd", "afl", "2ceoafl"], f"seed={seed}"))
+    table = headline(find_groups([place / "best2"]))
+    central, *rivals = table.lines
+    assert not any(cell.best for cell in central.cells)
+    assert [cell.text for cell in central.cells][2:] == ["–"] * 6
+    for k, name in enumerate(SHOWN):
+        values, marked = ([getattr(line.cells[k], what) for line in rivals] for what in ("value", "best"))
+        if name == "downlink_bytes":  # equal for both: nobody is best
+            assert not any(marked)
+        else:
+            assert sum(marked) == 1
+            assert marked.index(True) == (np.argmax if k < 2 else np.argmin)(values)
+
+
+def test_one_seed_marks_nothing_and_the_page_says_so(place: Path) -> None:
+    run = write_run(place / "single", settings(2, 8, 3, ["afl", "2ceoafl"]))
+    assert not any(cell.best for line in headline(find_groups([run])).lines for cell in line.cells)
+    text = write_page([run], place / "single.html").read_text()
+    assert "One seed: no row is called better." in text
+    assert "95 % interval" not in text.partition("<script")[0]
 
 
 def test_numbers_are_those_of_the_tables(one: Path) -> None:

@@ -274,7 +274,7 @@ def test_several_seeds_have_a_folder_each_and_one_mean(stage, whole, tmp_path):
     place = tmp_path / "group"
     done = stage.run(place, "--seeds", "0-1", draws=True)
     assert done.returncode == 0, done.stderr
-    assert "2 seeds, mean ± standard deviation" in " ".join(done.stdout.split())  # however wide the terminal is
+    assert "2 seeds, mean ± 95 % interval" in " ".join(done.stdout.split())  # however wide the terminal is
     assert done.stdout.splitlines()[-1] == f"report: {place / 'report.html'}"
     assert same_run(place / "seed-0", whole)
     assert table(place / "seed-1" / "afl" / "rounds.parquet") != table(whole / "afl" / "rounds.parquet")

@@ -15,10 +15,10 @@ from skyfed.algorithms import KNOWN
 from skyfed.cli import run_arguments
 from skyfed.report.bound import diagnoses
 from skyfed.report.curves import draw_accuracy
+from skyfed.report.groups import find_groups
 from skyfed.report.learning_curves import read_curves
 from skyfed.report.page import write_page
 from skyfed.report.page.headline import headline
-from skyfed.report.page.places import find_groups
 from skyfed.report.style import looks
 from skyfed.runs.checkpoint import unpack_model
 from skyfed.runs.folder import RunFolder
@@ -214,13 +214,13 @@ def test_the_page_has_every_row(done: Path, tmp_path: Path) -> None:
     assert [line["algorithm"] for line in data["accuracy"]] == LABELS
     assert [line["algorithm"] for line in data["payload"]] == LABELS
     assert [line["algorithm"] for line in data["classes"]] == LABELS
-    assert [line.title for line in headline(find_groups([done]))] == ["AFL", "EDEN, 1 bit", "two steps"]
+    assert [line.title for line in headline(find_groups([done])).lines] == ["AFL", "EDEN, 1 bit", "two steps"]
 
 
 def test_runs_with_other_rows_stand_side_by_side_on_one_page(tmp_path: Path) -> None:
     one = write_run(tmp_path / "one", settings(2, 4, 3, ["afl", EDEN]))
     other = write_run(tmp_path / "other", settings(2, 4, 3, [EDEN, SLOW]))
-    lines = headline(find_groups([one, other]))
+    lines = headline(find_groups([one, other])).lines
     assert [(line.run, line.algorithm) for line in lines] == [
         (0, "afl"), (0, "EDEN, 1 bit"), (1, "EDEN, 1 bit"), (1, "two steps"),
     ]  # fmt: skip
@@ -230,7 +230,7 @@ def test_runs_with_other_rows_stand_side_by_side_on_one_page(tmp_path: Path) -> 
 def test_a_central_row_with_a_label_is_central(tmp_path: Path) -> None:
     config = settings(2, 4, 3, [{"use": "sgd", "label": "upper bound"}, "afl"])
     place = write_run(tmp_path / "run", config)
-    central, line = headline(find_groups([place]))
+    central, line = headline(find_groups([place])).lines
     assert (central.title, central.central) == ("upper bound", True)
     assert not line.central
     assert [curve.row.central for curve in read_curves([place], config.rows)] == [True, False]

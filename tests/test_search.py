@@ -274,7 +274,7 @@ def test_a_real_search_from_the_command_line(tmp_path, capsys, monkeypatch):
     assert run_arguments(words) == 0
     out = capsys.readouterr().out
     assert "2 trials, the best first" in " ".join(out.split())
-    assert "uplink_bytes (MB)" in out
+    assert "uplink_bytes (kB)" in out
     trials = json.loads((tmp_path / "out" / "search.json").read_text())["trials"]
     assert [trial["state"] for trial in trials] == ["done", "done"]
     assert all(trial["results"][0] > 0 for trial in trials)

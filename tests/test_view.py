@@ -119,9 +119,9 @@ def view_of(clock: Clock, rounds: int = 20) -> RunView:
 
 def test_a_line_an_algorithm_at_80_columns():
     sgd, afl, last, foot = view_of(Clock()).picture(80, True).plain.split("\n")
-    assert re.fullmatch(r"SGD +[▁▂▃▄▅▆▇█]{35}  95\.0 %  20/20   0\.0 MB       done", sgd)
+    assert re.fullmatch(r"SGD +[▁▂▃▄▅▆▇█]{35}  95\.0 %  20/20      0 B       done", sgd)
     assert re.fullmatch(r"AFL + [ ▁▂▃▄]{18}·{17}  36\.0 %  10/20  10\.0 MB  0:20 left", afl)
-    assert re.fullmatch(r"2CEOAFL  ·{35}       -   0/20   0\.0 MB  0:40 left", last)
+    assert re.fullmatch(r"2CEOAFL  ·{35}       -   0/20      0 B  0:40 left", last)
     assert foot.startswith("about 1:00 left, 0:20 gone, 30 of 60 rounds")
 
 
@@ -141,7 +141,7 @@ def test_plain_lines_come_now_and_then_and_at_the_end(capsys):
     view_of(Clock(), 10)
     assert capsys.readouterr().err.splitlines() == [
         "sgd: 10 of 10 rounds were done before",
-        "afl: round 3 of 10, accuracy 4.0 %, 3.0 MB sent, about 34 s left in all",
+        "afl: round 3 of 10, accuracy 4.0 %, 3.00 MB sent, about 34 s left in all",
     ]
 
 

@@ -5,12 +5,12 @@ from itertools import pairwise
 from statistics import mean
 
 from reproduce.collect import MAIN
-from reproduce.page.chance import Comparison, clear, comparisons, interval, verdict, whole_order
-from reproduce.page.readings import NEAR, leads
+from reproduce.page.chance import Lead, leads, leads_of, whole_order
+from reproduce.page.readings import NEAR, genie_leads
 from reproduce.results import OPEN, PAPER, last, late, title
 from skyfed.runs.tables import Row
 
-_MEASURE = "late means on all 10,000 pictures, 95 % intervals over seeds"
+_MEASURE = "late means on all 10,000 pictures; additive model of algorithms and seeds, simultaneous 95 % intervals"
 _ELSEWHERE = (
     ("decay 50 m", "Where far more is sensed"),
     ("25 mini-batches, all rounds", "With 25 mini-batches a round"),
@@ -24,15 +24,15 @@ def beyond(rounds: list[Row]) -> dict[str, float]:
 
 
 def order(rounds: list[Row]) -> str:
-    """Say which steps of the paper's order hold beyond chance between seeds."""
+    """Say which steps of the paper's order the model shows."""
     neighbours = list(pairwise(PAPER))
-    steps = [one for one in comparisons(rounds) if (one.one, one.other) in neighbours]
+    steps = [one for one in leads(rounds) if (one.one, one.other) in neighbours]
     if not steps:
         return OPEN
-    kinds: list[tuple[str, Callable[[Comparison], bool]]] = [
-        ("Beyond chance", lambda one: one.holds and mean(one.full) > 0),
-        ("The other way round, beyond chance", lambda one: one.holds and mean(one.full) < 0),
-        ("May be chance", lambda one: not one.holds),
+    kinds: list[tuple[str, Callable[[Lead], bool]]] = [
+        ("Shown", lambda one: one.holds and mean(one.full) > 0),
+        ("Shown the other way round", lambda one: one.holds and mean(one.full) < 0),
+        ("No difference shown", lambda one: not one.holds),
     ]
     parts = [
         f"{what}: {'; '.join(some)}" for what, kind in kinds if (some := [_step(one) for one in steps if kind(one)])
@@ -43,40 +43,45 @@ def order(rounds: list[Row]) -> str:
     held, seeds = whole_order(rounds)
     whole = f", and the order as a whole holds in {held} of {seeds} seeds" if seeds else ""
     means = f"On average {signs} of {len(steps)} steps have the paper's sign{whole}."
-    hangs = ", ".join(f"{lead:+.1f} with {steps}" for steps, lead in leads(rounds).items())
+    hangs = ", ".join(f"{lead:+.1f} with {steps}" for steps, lead in genie_leads(rounds).items())
     budgets = f" SGD's lead hangs on its mini-batches a round, which are not printed: {hangs}." if ", " in hangs else ""
     return f"{answer}. {'. '.join(parts)}. {means}{budgets} ({_MEASURE[0].upper()}{_MEASURE[1:]}.)"
 
 
-def _step(one: Comparison) -> str:
-    return f"{title(one.one)} over {title(one.other)} {interval(one.full)} points (paper {one.printed:+.1f})"
+def _step(one: Lead) -> str:
+    return f"{title(one.one)} over {title(one.other)} {one.points} points (paper {one.printed:+.1f}; {one.p})"
 
 
 def costs(rounds: list[Row]) -> str:
     """Say what pruning, quantising and both cost against AFL."""
-    known = {one.other: one for one in comparisons(rounds) if one.one == "afl"}
+    known = leads_of(rounds, "afl")
     parts = [
-        f"{what} {interval(one.full, '')} (paper {one.printed:.1f}; {one.verdict})"
+        f"{what} {one.points} (paper {one.printed:+.1f}; {_cost(one)})"
         for what, name in (("pruning", "afl-prune"), ("quantising", "afl-quant"), ("both", "2ceoafl"))
         if (one := known.get(name))
     ]
     if not parts:
         return OPEN
     more = "".join(_costs_in(rounds, *where) for where in _ELSEWHERE)
-    most = max(mean(one.full) for one in known.values())
+    most = max(mean(one.full) for name, one in known.items() if name != "sgd")
     return f"On average {max(0.0, most):.1f} points at most. Below AFL: {', '.join(parts)}; {_MEASURE}.{more}"
+
+
+def _cost(one: Lead) -> str:
+    """Say what AFL's lead shows of the other."""
+    return one.verdict if one.test is None else f"{one.test.reversed.verdict()}, {one.p}"
 
 
 def _costs_in(rounds: list[Row], variant: str, what: str) -> str:
     """Return what approximations cost in a variant, by its one seed."""
-    base, least = late(rounds, variant, "afl", "accuracy_full"), clear(rounds)
+    base = late(rounds, variant, "afl", "accuracy_full")
     ends = {name: late(rounds, variant, name, "accuracy_full") for name in ("afl-prune", "afl-quant", "2ceoafl")}
     parts = [
-        f"{part} {base - end:.1f} ({verdict(base - end, least)})"
+        f"{part} {base - end:.1f}"
         for part, end in zip(("pruning", "quantising", "both"), ends.values(), strict=True)
         if base is not None and end is not None
     ]
-    return f" {what} (`{variant}`, seed 0): {', '.join(parts)}." if parts else ""
+    return f" {what} (`{variant}`, one seed): {', '.join(parts)}." if parts else ""
 
 
 def stem(rounds: list[Row]) -> str:
@@ -85,6 +90,6 @@ def stem(rounds: list[Row]) -> str:
     if end is None or base is None:
         return ""
     return (
-        f" On the cifar stem AFL stands at {end:.1f} %, in `{MAIN}` at {base:.1f} % ({end - base:+.1f} points, "
-        f"{verdict(end - base, clear(rounds))}; all 10,000 pictures, seed 0)."
+        f" On the cifar stem AFL stands at {end:.1f} %, in `{MAIN}` at {base:.1f} % ({end - base:+.1f} points; "
+        "all 10,000 pictures, one seed)."
     )

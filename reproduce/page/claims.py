@@ -3,7 +3,7 @@
 from statistics import mean
 
 from reproduce.collect import MAIN
-from reproduce.page.chance import comparisons, interval
+from reproduce.page.chance import leads
 from reproduce.results import OPEN, PAPER, courses_of, end_of, grid, last, seeds_of, sensed, title
 from skyfed.runs.tables import Row
 
@@ -74,10 +74,10 @@ def _global(rounds: list[Row]) -> list[str]:
 
 
 def _follows(rounds: list[Row]) -> list[str]:
-    for one in comparisons(rounds):
+    for one in leads(rounds):
         if (one.one, one.other) == ("afl", "afl-quant"):
             holds = abs(mean(one.full)) <= _FOLLOWS
-            return [f"{interval(one.full, '')} points below on all pictures", _verdict(holds)]
+            return [f"{one.points.removeprefix('+')} points below on all pictures", _verdict(holds)]
     return [OPEN, "–"]
 
 

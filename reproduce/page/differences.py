@@ -9,6 +9,7 @@ from reproduce.page.chance import sampling
 from reproduce.page.readings import BUDGETS, FULL, NEAR, genies
 from reproduce.page.shift import STILL
 from reproduce.results import FLEET, OPEN, PAPER, grid, late, seeds_of, title
+from skyfed.report.seed_model import student_bound
 from skyfed.runs.tables import Row
 
 _WIDE = 3.0  # points of a 95 % interval's half beyond which it excludes little
@@ -55,9 +56,7 @@ def _seed(rounds: list[Row], names: list[str], less: list[str]) -> list[str]:
     test = [_SEED, f"where one more seed would be: {what}, late mean on the test set so far"]
     if len(by_seed) < 2:
         return [*test, OPEN]
-    from scipy.stats import t as student
-
-    half = student.ppf(0.975, len(by_seed) - 1) * stdev(by_seed) * (1 + 1 / len(by_seed)) ** 0.5
+    half = student_bound(len(by_seed) - 1) * stdev(by_seed) * (1 + 1 / len(by_seed)) ** 0.5
     low, high = mean(by_seed) - half, mean(by_seed) + half
     verdict = "outside, so unlikely"
     if low <= printed <= high:

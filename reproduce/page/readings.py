@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from reproduce.collect import MAIN
+from reproduce.page.chance import interval
 from reproduce.results import (
     FLEET,
     OPEN,
@@ -16,7 +17,6 @@ from reproduce.results import (
     seeds_of,
     title,
 )
-from skyfed.report.terminal_tables import spread
 from skyfed.runs.tables import Row
 
 NEAR = 1.0  # points within which an accuracy counts as the paper's
@@ -147,7 +147,7 @@ def _borne_out(rounds: list[Row]) -> list[str]:
             holds = abs(mean(ends) - PAPER["sgd"]) <= NEAR
             said.append(
                 f"A genie of {steps} is within a point by seed 0 ({ends[0]:.1f} %), and with its other seeds "
-                f"{'too' if holds else 'no more'} ({spread(ends)} %)."
+                f"{'too' if holds else 'no more'} ({interval(ends)} %)."
             )
     return said
 
@@ -188,7 +188,7 @@ def _count(ends: dict[str, float]) -> str:
     return f"{sum(abs(end - PAPER[name]) <= NEAR for name, end in ends.items())} of {len(ends)}"
 
 
-def leads(rounds: list[Row]) -> dict[int, float]:
+def genie_leads(rounds: list[Row]) -> dict[int, float]:
     """Return by how many points SGD is ahead of AFL of the same seeds, by its mini-batches a round."""
     found = {}
     for variant, steps in BUDGETS.items():
@@ -202,12 +202,12 @@ def leads(rounds: list[Row]) -> dict[int, float]:
 
 def genie_table(rounds: list[Row]) -> str:
     """Return what SGD comes to with every budget."""
-    rows, ahead = [], leads(rounds)
+    rows, ahead = [], genie_leads(rounds)
     for variant, steps in BUDGETS.items():
         full, so_far = (measure.of(rounds, variant, "sgd") for measure in (FULL, PRINTED))
         if full:
             lead = f"{ahead[steps]:+.1f}" if steps in ahead else "–"
-            rows.append([f"{steps}", spread(full), lead, spread(so_far), str(len(full))])
+            rows.append([f"{steps}", interval(full), lead, interval(so_far), str(len(full))])
     printed = f"{PAPER['sgd']}"
     paper = ["the paper", printed, f"{PAPER['sgd'] - PAPER['afl']:+.1f}", printed, ""]
     return grid("mini-batches a round|SGD (%)|ahead of AFL|last test on the test set so far (%)|seeds", [paper, *rows])

@@ -1,9 +1,9 @@
 """What 2CEOAFL saves: bytes and CPU seconds of an upload, and of all uploads until an accuracy is reached."""
 
-from statistics import mean, stdev
+from statistics import mean
 
 from reproduce.collect import MAIN
-from reproduce.page.chance import comparisons, interval
+from reproduce.page.chance import interval, leads
 from reproduce.results import (
     FLEET,
     OPEN,
@@ -15,7 +15,6 @@ from reproduce.results import (
     title,
     whole_seeds,
 )
-from skyfed.report.terminal_tables import spread
 from skyfed.runs.tables import Row
 
 CUT = "channels cut out"  # the variant of 2CEOAFL that prunes channels
@@ -37,14 +36,14 @@ def saved(uplink: list[Row], rounds: list[Row]) -> str:
         f"CPU time, measured, packing included ({law} by the paper's law){_why(cpu)}."
     )
     parts = [against, _at_level(uplink, rounds), _channels(uplink, rounds), _beside_quant(uplink, rounds)]
-    return " ".join(part for part in parts if part) + " (± is the standard deviation over seeds.)"
+    return " ".join(part for part in parts if part) + " (± is the 95 % interval over seeds.)"
 
 
 def _beside_quant(uplink: list[Row], rounds: list[Row]) -> str:
     """Say how 2CEOAFL compares with quantising alone."""
     if not whole_seeds(uplink, MAIN, ("2ceoafl", "afl-quant")):
         return ""
-    step = [interval(one.full) for one in comparisons(rounds) if (one.one, one.other) == ("afl-quant", "2ceoafl")]
+    step = [one.points for one in leads(rounds) if (one.one, one.other) == ("afl-quant", "2ceoafl")]
     lead = f", and AFL-Quant is {step[0]} points ahead of it (95 % interval)" if step else ""
     return (
         f"Against AFL-Quant it sends {times_quant(uplink)} times the bytes ({times_quant(uplink, 'paper_bits')} times "
@@ -116,18 +115,11 @@ def levels(rounds: list[Row]) -> str:
         cells = []
         for level in LEVELS:
             found = reached(rounds, name, level).values()
-            cells += [_whole([taken for taken, _ in found]), _whole([sent / 1e6 for _, sent in found])]
+            cells += [interval([taken for taken, _ in found]), interval([sent / 1e6 for _, sent in found])]
         if courses_of(rounds, MAIN, name):
             rows.append([title(name), *cells])
     heads = [f"{level} %: {what}" for level in LEVELS for what in ("rounds", "sent (MB)")]
     return grid("|".join(["algorithm", *heads]), rows)
-
-
-def _whole(values: list[float]) -> str:
-    """Return mean and standard deviation in whole numbers."""
-    if not values:
-        return "–"
-    return f"{mean(values):,.0f} ± {stdev(values):,.0f}" if len(values) > 1 else f"{values[0]:,.0f}"
 
 
 def change(uplink: list[Row], variant: str, key: str, base: str = "afl") -> str:
@@ -143,7 +135,7 @@ def change(uplink: list[Row], variant: str, key: str, base: str = "afl") -> str:
 def side(apart: list[float]) -> str:
     """Return per cents more, or less, with the word."""
     sign = -1 if mean(apart) < 0 else 1
-    return f"{spread(apart, sign)} % {'less' if sign < 0 else 'more'}"
+    return f"{interval(apart, factor=sign)} % {'less' if sign < 0 else 'more'}"
 
 
 def times_quant(uplink: list[Row], key: str = "wire_bytes") -> str:

@@ -5,7 +5,7 @@ from statistics import mean
 
 from reproduce.collect import MAIN
 from reproduce.page import savings
-from reproduce.page.chance import comparisons, interval, sampling, whole_order
+from reproduce.page.chance import leads, sampling, whole_order
 from reproduce.page.readings import FULL, ends_of, genies, known
 from reproduce.results import FLEET, OPEN, PAPER, last, late, title, whole_seeds
 from skyfed.runs.tables import Row
@@ -51,12 +51,12 @@ def _genie(rounds: list[Row]) -> str:
 
 def _order(rounds: list[Row]) -> str:
     neighbours = list(pairwise(PAPER))
-    steps = [one for one in comparisons(rounds) if (one.one, one.other) in neighbours]
+    steps = [one for one in leads(rounds) if (one.one, one.other) in neighbours]
     held, seeds = whole_order(rounds)
     if not steps or not seeds:
         return ""
     sure = ", ".join(f"{title(one.one)} over {title(one.other)}" for one in steps if one.holds)
-    return f"Of the paper's order {seeds} seeds show beyond chance: {sure or 'nothing'}. As a whole it holds in {held}."
+    return f"Of the paper's order {seeds} seeds show: {sure or 'nothing'}. As a whole it holds in {held}."
 
 
 def _saved(rounds: list[Row], uplink: list[Row]) -> str:
@@ -70,16 +70,16 @@ def _saved(rounds: list[Row], uplink: list[Row]) -> str:
     if whole_seeds(uplink, savings.CUT, ("2ceoafl", "afl")):
         cut = savings.change(uplink, savings.CUT, "measured_cpu_seconds")
         said += f"; with channels cut out it takes {cut} CPU time (one seed)"
-    return f"{said}. ± is the standard deviation over seeds."
+    return f"{said}. ± is the 95 % interval over seeds."
 
 
 def _quantised(rounds: list[Row], uplink: list[Row]) -> str:
-    step = [one for one in comparisons(rounds) if (one.one, one.other) == ("afl-quant", "2ceoafl")]
+    step = [one for one in leads(rounds) if (one.one, one.other) == ("afl-quant", "2ceoafl")]
     if not step or mean(step[0].full) < 0 or not whole_seeds(uplink, MAIN, ("2ceoafl", "afl-quant")):
         return ""
     times, formula = (savings.times_quant(uplink, key) for key in ("wire_bytes", "paper_bits"))
     return (
-        f"Quantising alone does no worse here: AFL-Quant is {interval(step[0].full)} points ahead of 2CEOAFL (95 % "
+        f"Quantising alone does no worse here: AFL-Quant is {step[0].points} points ahead of 2CEOAFL (95 % "
         f"interval), which sends {times} times as much ({formula} times by the paper's formula)."
     )
 

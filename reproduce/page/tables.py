@@ -8,7 +8,7 @@ from typing import Any
 from reproduce.collect import MAIN
 from reproduce.page import chance, planning, readings, savings, shift, vanishing
 from reproduce.page.answers import answers
-from reproduce.page.chance import clear, interval, sampling, surely
+from reproduce.page.chance import interval, sampling, surely
 from reproduce.page.claims import claims
 from reproduce.page.differences import differences
 from reproduce.page.readings import NEAR
@@ -29,7 +29,6 @@ from reproduce.results import (
     title,
     whole_seeds,
 )
-from skyfed.report.terminal_tables import spread
 from skyfed.runs.tables import Row
 
 
@@ -68,14 +67,14 @@ def _accuracies(rounds: list[Row]) -> str:
             full = lates(rounds, MAIN, name, "accuracy_full")
             far, far_full = ([one - printed for one in some] for some in (found, full))
             end = max(row["round"] for row in courses_of(rounds, MAIN, name)) + 1
-            so_far = spread(lates(rounds, MAIN, name, "accuracy"))
+            so_far = interval(lates(rounds, MAIN, name, "accuracy"))
             tested = [
-                spread(found),
-                interval(far),
+                interval(found),
+                interval(far, "+"),
                 _near(far),
                 so_far,
-                spread(full),
-                interval(far_full),
+                interval(full),
+                interval(far_full, "+"),
                 _near(far_full),
             ]
             rows.append([title(name), f"{printed}", *tested, str(len(found)), str(end)])
@@ -104,7 +103,7 @@ def _size(rounds: list[Row]) -> str:
 
 def _factors(rounds: list[Row], machines: dict[str, Any]) -> str:
     """Return the variants other than planners beside the main one after as many rounds, seed 0."""
-    rows, least = [], clear(rounds)
+    rows = []
     names = dict.fromkeys(row["variant"] for row in rounds)
     for variant in [name for name in names if name not in (MAIN, savings.LIVE) and not name.startswith("planner")]:
         changes = machines.get(run_name({"variant": variant, "seed": 0}), {}).get("changes", {})
@@ -114,7 +113,7 @@ def _factors(rounds: list[Row], machines: dict[str, Any]) -> str:
             if end is None or own is None:
                 continue
             base = late(rounds, MAIN, name, "accuracy_full", at=end["round"])
-            ahead = "–" if base is None else f"{own - base:+.1f}{'*' * (0 < least < abs(own - base))}"
+            ahead = "–" if base is None else f"{own - base:+.1f}"
             figures = [f"{100 * end['accuracy']:.1f}", f"{own:.1f}", ahead]
             rows.append([variant, what, title(name), str(end["round"] + 1), *figures])
     return grid(

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from skyfed.api import load as load
     from skyfed.api import plan as plan
     from skyfed.api import run as run
+    from skyfed.api import table as table
     from skyfed.columns import Column as Column
     from skyfed.tasks import Samples as Samples
     from skyfed.tasks import Task as Task
@@ -21,7 +22,7 @@ __version__ = "0.1.0"
 # what others build on: name → module; imported on use, so that `import skyfed` is quick
 _PUBLIC = {
     "Algorithm": "skyfed.algorithms.base",
-    **dict.fromkeys(["Run", "load", "plan", "run"], "skyfed.api"),
+    **dict.fromkeys(["Run", "load", "plan", "run", "table"], "skyfed.api"),
     "Column": "skyfed.columns",
     "MODEL": "skyfed.wire",
     "Model": "skyfed.types",

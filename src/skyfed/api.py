@@ -1,7 +1,7 @@
 """skyfed from Python: `skyfed.run`, `skyfed.plan`, `skyfed.load`."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -61,6 +61,26 @@ def plan(
 def load(folder: str | Path) -> "Run":
     """Return the run in a folder, finished or not."""
     return Run(Path(folder))
+
+
+def table(
+    *folders: str | Path,
+    measure: str = "late_accuracy_full",
+    columns: Sequence[str] | None = None,
+    against: str | None = None,
+    margin: float | None = None,
+) -> Any:
+    """Return what `skyfed table` shows as a data frame: one row per cell, values in SI units, accuracy 0 to 1.
+
+    folders  finished runs, folders of seeds, or sweeps
+    measure  the accuracy of the first column
+    columns  names of the other columns; the costs if not given
+    against  the row that all others are compared with; the best one if not given
+    margin   points of accuracy up to which less counts as not inferior
+    """
+    from skyfed.report.result_table import build_table, records
+
+    return _frame_of(records(build_table([Path(folder) for folder in folders], measure, columns, against, margin)))
 
 
 def configure(source: Source, settings: Mapping[str, Any]) -> Config:
@@ -142,25 +162,30 @@ class Run:
 
     def _frame(self, table: str) -> Any:
         rows = [{"algorithm": label, **row} for label in self.labels for row in self._rows(label, table)]
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        columns = {name: [row.get(name) for row in rows] for name in names}
-        try:
-            import polars
-
-            return polars.DataFrame(columns, strict=False)
-        except ImportError:
-            pass
-        try:
-            import pandas  # type: ignore[import-untyped]
-        except ImportError:
-            raise BadInputError(
-                "data frames need polars or pandas, and neither is installed; allowed: pip install 'skyfed[frames]'"
-            ) from None
-        return pandas.DataFrame(columns)
+        return _frame_of(rows)
 
     def __repr__(self) -> str:
         figures = [f"{label} {'-' if x is None else f'{100 * x:.1f} %'}" for label, x in self.accuracy.items()]
         return f"Run({str(self.folder)!r}: {', '.join(figures)})"
+
+
+def _frame_of(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Return rows as a data frame of polars, or of pandas where that is what is installed."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    try:
+        import polars
+
+        return polars.DataFrame(columns, strict=False)
+    except ImportError:
+        pass
+    try:
+        import pandas  # type: ignore[import-untyped]
+    except ImportError:
+        raise BadInputError(
+            "data frames need polars or pandas, and neither is installed; allowed: pip install 'skyfed[frames]'"
+        ) from None
+    return pandas.DataFrame(columns)
 
 
 def _plain(value: Any) -> Any:

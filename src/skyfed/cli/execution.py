@@ -80,7 +80,7 @@ def train_seeds(place: Path, task: "Task", plain: bool) -> None:
             failures += [f"seed {config.seed}: {line}" for line in diverged]
     config = RunFolder(folders[0]).read_config()
     with resumable(place):
-        print_seeds(folders, config.rows, f"{place}: {len(folders)} seeds, mean ± standard deviation")
+        print_seeds(folders, config.rows, f"{place}: {len(folders)} seeds, mean ± 95 % interval")
         draw_training(place, folders, config.rows)
         print(f"written to {place}: figures/ over all seeds, one folder per seed")
         write_report([place], place / "report.html")

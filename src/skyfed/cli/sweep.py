@@ -63,7 +63,7 @@ def sweep(
                 draw_training(place / variant, [place / job.place for job in begun], begun[0].config.rows)
         rows = sweep_rows(planned, place)
         write_parquet(place / "sweep.parquet", rows)
-        print_sweep(rows, f"{place}: {len(planned)} runs, mean ± standard deviation over seeds")
+        print_sweep(rows, f"{place}: {len(planned)} runs, mean ± 95 % interval over seeds")
         print(f"written to {place}: sweep.parquet, a folder a variant with one a seed, logs/")
         if rows:
             write_report([place], place / "report.html")

@@ -10,7 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from skyfed.errors import printable
-from skyfed.report.terminal_tables import console, spread
+from skyfed.report.measures import column
+from skyfed.report.numbers import number
+from skyfed.report.terminal_tables import console
 from skyfed.runs.listing import ListedRun, RunGroup, Trained
 
 _STYLES = {"done": "green", "running": "cyan", "interrupted": "yellow", "planned": "", "not begun": "dim"}
@@ -58,7 +60,8 @@ def _by_algorithm(runs: list[ListedRun]) -> list[list[str]]:
             seeds.setdefault(trained.algorithm, []).append(trained)
     lines = []
     for name, each in seeds.items():
-        rounds, accuracy = sum(trained.rounds for trained in each), spread([trained.accuracy for trained in each], 100)
+        rounds = sum(trained.rounds for trained in each)
+        _, (accuracy,) = column("accuracy", [[trained.accuracy for trained in each]])
         lines.append([name, f"{rounds}/{total}", accuracy, *_totals(each)])
     return lines
 
@@ -71,7 +74,7 @@ def _together(group: RunGroup) -> list[str]:
 
 
 def _totals(trained: list[Trained]) -> list[str]:
-    return [f"{sum(each.bytes for each in trained) / 1e6:.1f}", f"{sum(each.seconds for each in trained):.0f}"]
+    return [number(sum(each.bytes for each in trained) / 1e6), number(sum(each.seconds for each in trained))]
 
 
 def _when(started: str | None) -> str:

@@ -2,10 +2,9 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 from rich.cells import cell_len
@@ -17,22 +16,22 @@ from skyfed.algorithms import KNOWN, Row
 from skyfed.errors import one_line
 from skyfed.flight.fleet_plan import FleetPlan, age_of_information
 from skyfed.report.live import in_ci
+from skyfed.report.measures import MEASURES, column, scaled, value_of
+from skyfed.report.numbers import MISSING, number, unit_of
+from skyfed.report.seed_model import mean_and_half
+from skyfed.report.summary import summarise
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.search_space import Search, Trials
 from skyfed.runs.sweep_file import SweepJob
-from skyfed.runs.tables import Table as Stored
 from skyfed.runs.tables import is_done
 from skyfed.world.mission import Mission
 
 _WIDTH = 140  # where the output is not a terminal
 _TRIALS = 20  # of a search
-_GOAL_UNITS = {"uplink_bytes": ("MB", 1e-6), "joules": ("kJ", 1e-3)}  # the others are shares
 
-# Headers of columns that several tables have, or that a narrow terminal leaves out.
-_SO_FAR, _WHOLE, _OVER_TIME = "accuracy\n(test so far, %)", "accuracy\n(whole test, %)", "mean over\ntime (%)"
-_FORGETTING, _SENT, _TRAINING = "forgetting\n(%)", "sent, measured\n(MB)", "training,\nmeasured (s)"
-_PERCENT = ("accuracy", "accuracy_full", "mean_accuracy", "forgetting")
-_FACTORS = dict.fromkeys(_PERCENT, 100.0) | {"uplink_bytes": 1e-6, "measured_seconds": 1.0}  # to the headers' units
+_SWEEP = ("accuracy", "accuracy_full", "mean_accuracy", "uplink_bytes", "measured_seconds")
+_SEEDS = (*_SWEEP[:3], "forgetting", *_SWEEP[3:])
+_RUN = (*_SEEDS[:5], "downlink_bytes", "paper_bytes", "modelled_seconds", "measured_seconds", "wall_seconds")
 
 
 def console() -> Console:
@@ -108,133 +107,70 @@ def print_flights(fleet: FleetPlan, mission: Mission) -> None:
     show(table, (loss, cpu, error, bound))
 
 
-@dataclass(frozen=True)
-class Summary:
-    """One algorithm's figures: accuracy 0..1, bytes, modelled and measured seconds of all vehicles together."""
-
-    algorithm: str
-    rounds: int
-    accuracy: float | None
-    accuracy_full: float | None
-    mean_accuracy: float | None
-    forgetting: float | None
-    uplink_bytes: int
-    paper_bits: float | None
-    modelled_seconds: float
-    modelled_energy: float
-    measured_seconds: float
-    wall_seconds: float
-    fly_seconds: float
-    send_seconds: float
-    fly_joules: float
-    send_joules: float
-    late: int
-    battery: float | None
-
-    @property
-    def joules(self) -> float:
-        """All vehicles' joules together, modelled; waiting is part of flying."""
-        return self.modelled_energy + self.fly_joules + self.send_joules
-
-
-def summarise(folder: Path, algorithm: str) -> Summary | None:
-    """Return the figures of an algorithm so far; None where there is nothing."""
-    rows = Stored(folder / algorithm, "rounds").rows()
-    uplink = Stored(folder / algorithm, "uplink").rows()
-    if not rows:
-        return None
-    tested = [row for row in rows if row["accuracy"] is not None]
-
-    def last(key: str) -> float | None:
-        return tested[-1][key] if tested else None
-
-    def total(key: str) -> float:
-        return float(sum(row.get(key) or 0 for row in uplink))
-
-    return Summary(
-        algorithm=algorithm,
-        rounds=len(rows),
-        accuracy=last("accuracy"),
-        accuracy_full=last("accuracy_full"),
-        mean_accuracy=sum(row["accuracy"] for row in tested) / len(tested) if tested else None,
-        forgetting=last("forgetting"),
-        uplink_bytes=int(total("wire_bytes")),
-        paper_bits=total("paper_bits") if any("paper_bits" in row for row in uplink) else None,
-        modelled_seconds=total("modelled_seconds"),
-        modelled_energy=total("modelled_energy"),
-        measured_seconds=total("measured_seconds"),
-        wall_seconds=sum(row["seconds"] for row in rows),
-        fly_seconds=total("fly_seconds"),
-        send_seconds=total("send_seconds"),
-        fly_joules=total("fly_joules") + total("wait_joules"),
-        send_joules=total("send_joules"),
-        late=sum(bool(row.get("late")) for row in uplink),
-        battery=min((row["battery_left"] for row in uplink if row.get("battery_left") is not None), default=None),
-    )
-
-
 def print_seeds(folders: list[Path], rows: list[Row], title: str) -> None:
-    """Print one line per row: mean and standard deviation over the seeds that have got somewhere."""
-    names = ["algorithm", "seeds", _SO_FAR, _WHOLE, _OVER_TIME, _FORGETTING, _SENT, _TRAINING]
-    table = table_of(title, names)
+    """Print one line per row: mean and 95 % interval over the seeds that have got somewhere."""
+    lines = []
     for row in rows:
-        summaries = [asdict(summary) for folder in folders if (summary := summarise(folder, row.name))]
+        summaries = [summary for folder in folders if (summary := summarise(folder, row.name))]
         if summaries:
-            figures = _spreads(summaries, _FACTORS)
-            table.add_row(row.title, str(len(summaries)), *figures[:4], *(["-", "-"] if row.central else figures[4:]))
-    show(table, (_FORGETTING, _OVER_TIME, _TRAINING))
+            values = {name: [value_of(name, each, row.central) for each in summaries] for name in _SEEDS}
+            lines.append(([row.title, str(len(summaries))], values))
+    _print_measures(title, ["algorithm", "seeds"], lines, ("forgetting", "mean_accuracy", "measured_seconds"))
+
+
+def _print_measures(
+    title: str, names: list[str], lines: list[tuple[list[str], dict[str, list[float | None]]]], spare: Sequence[str]
+) -> None:
+    """Print lines of words and then measures, whose values are those of the seeds; `spare` names measures."""
+    measures = list(lines[0][1]) if lines else []
+    columns = {name: column(name, [values[name] for _, values in lines]) for name in measures}
+    table = table_of(title, [*names, *(head for head, _ in columns.values())])
+    for k, (words, _) in enumerate(lines):
+        table.add_row(*words, *(cells[k] for _, cells in columns.values()))
+    show(table, [columns[name][0] if name in columns else name for name in spare])
 
 
 def print_summary(folder: Path, rows: list[Row], title: str) -> None:
     """Print one line per row."""
-    formula, modelled, wall = "sent, paper's\nformula (MB)", "training,\nmodelled (s)", "wall\n(s)"
-    accuracies = [_SO_FAR, _WHOLE, _OVER_TIME, _FORGETTING]
-    table = table_of(title, ["algorithm", "rounds", *accuracies, _SENT, formula, modelled, _TRAINING, wall])
+    lines = []
     for row in rows:
-        summary = summarise(folder, row.name)
-        if summary is None:
-            continue
-        sent = ["-"] * 4
-        if not row.central:
-            sent = [f"{summary.uplink_bytes / 1e6:.1f}"]
-            sent += ["-" if summary.paper_bits is None else f"{summary.paper_bits / 8e6:.1f}"]
-            sent += [f"{summary.modelled_seconds:.0f}", f"{summary.measured_seconds:.1f}"]
-        figures = _spreads([asdict(summary)], _PERCENT)
-        table.add_row(row.title, str(summary.rounds), *figures, *sent, f"{summary.wall_seconds:.0f}")
-    show(table, (_OVER_TIME, _FORGETTING, wall, formula, modelled))
+        if summary := summarise(folder, row.name):
+            values = {name: [value_of(name, summary, row.central)] for name in _RUN}
+            lines.append(([row.title, str(summary.rounds)], values))
+    spare = ("mean_accuracy", "forgetting", "wall_seconds", "paper_bytes", "modelled_seconds", "downlink_bytes")
+    _print_measures(title, ["algorithm", "rounds"], lines, spare)
 
 
 def print_resources(folder: Path, rows: list[Row], title: str) -> None:
     """Print what accuracy cost, one line per row: bytes and seconds measured, seconds and joules modelled."""
     seconds, joules = (f"train / fly / send,\nmodelled ({unit})" for unit in ("s", "kJ"))
-    per_mb, per_kj = "points\na MB", "points\na kJ"
-    names = ["algorithm", "accuracy\n(%)", "sent\n(MB)", seconds, joules, _TRAINING, per_mb, per_kj]
-    table = table_of(title, [*names, "late", "least battery\n(%)"])
+    training, per_mb, per_kj = "training\n(measured, s)", "points\nper MB", "points\nper kJ"
+    known = [(row, each) for row in rows if not row.central and (each := summarise(folder, row.name))]
+    sent, sizes = column("uplink_bytes", [[each.uplink_bytes] for _, each in known])
+    names = ["algorithm", "accuracy\n(%)", sent, seconds, joules, training, per_mb, per_kj, "late"]
+    table = table_of(title, [*names, "least battery\n(%)"])
     config = RunFolder(folder).read_config()
-    for row in rows:
-        summary = summarise(folder, row.name)
-        if summary is None or row.central:
-            continue
+    for (row, summary), size in zip(known, sizes, strict=True):
         points = None if summary.accuracy is None else 100 * summary.accuracy
         spent = (summary.modelled_energy, summary.fly_joules, summary.send_joules)
         table.add_row(
             row.title,
-            spread([points]),
-            f"{summary.uplink_bytes / 1e6:.1f}",
-            f"{summary.modelled_seconds:.0f} / {summary.fly_seconds:.0f} / {summary.send_seconds:.0f}",
-            " / ".join(f"{value / 1e3:.3g}" for value in spent),
-            f"{summary.measured_seconds:.1f}",
+            number(points),
+            size,
+            " / ".join(map(number, (summary.modelled_seconds, summary.fly_seconds, summary.send_seconds))),
+            " / ".join(number(value / 1e3) for value in spent),
+            number(summary.measured_seconds),
             _per(points, summary.uplink_bytes / 1e6),
             _per(points, summary.joules / 1e3),
             str(summary.late),
-            "-" if summary.battery is None else f"{100 * summary.battery / config.cost.battery:.0f}",
+            MISSING if summary.battery is None else number(100 * summary.battery / config.cost.battery),
         )
     if table.row_count:
-        show(table, (_TRAINING, per_mb, per_kj, seconds))
+        show(table, (training, per_mb, per_kj, seconds, "late"))
 
 
 def _per(points: float | None, cost: float) -> str:
-    return "-" if points is None or cost <= 0 else f"{points / cost:.3g}"
+    return MISSING if points is None or cost <= 0 else number(points / cost)
 
 
 def sweep_rows(jobs: list[SweepJob], place: Path) -> list[dict[str, Any]]:
@@ -248,17 +184,18 @@ def sweep_rows(jobs: list[SweepJob], place: Path) -> list[dict[str, Any]]:
 
 
 def print_sweep(rows: list[dict[str, Any]], title: str) -> None:
-    """Print one line per variant and algorithm: mean and standard deviation over seeds."""
-    table = table_of(title, ["variant", "algorithm", "seeds", "rounds", _SO_FAR, _WHOLE, _OVER_TIME, _SENT, _TRAINING])
-    figures = [key for key in _FACTORS if key != "forgetting"]
+    """Print one line per variant and algorithm: mean and 95 % interval over seeds."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["variant"], row["algorithm"]), []).append(row)
+    lines = []
     for (variant, algorithm), seeds in groups.items():
         rounds = [row["rounds"] for row in seeds]
         shown = "-".join(map(str, sorted({min(rounds), max(rounds)})))
-        table.add_row(variant, title_of(algorithm), str(len(seeds)), shown, *_spreads(seeds, figures))
-    show(table, (_OVER_TIME, _TRAINING, "rounds", "seeds"))
+        values: dict[str, list[float | None]] = {name: [row[name] for row in seeds] for name in _SWEEP}
+        lines.append(([variant, title_of(algorithm), str(len(seeds)), shown], values))
+    spare = ("mean_accuracy", "measured_seconds", "rounds", "seeds")
+    _print_measures(title, ["variant", "algorithm", "seeds", "rounds"], lines, spare)
 
 
 def goal_of(search: Search, place: Path, job: SweepJob) -> float | None:
@@ -274,14 +211,15 @@ def goal_of(search: Search, place: Path, job: SweepJob) -> float | None:
 def print_search(search: Search, trials: Trials, title: str) -> None:
     """Print the best trials, one line each, the best first."""
     ranked = trials.ranked(search.table.upwards)
-    unit, factor = _GOAL_UNITS.get(search.table.goal, ("%", 100.0))
-    goal = f"{search.algorithm}:\n{search.table.goal} ({unit})"
+    unit = unit_of(MEASURES[search.table.goal].kind, [trial.result for trial in ranked])
+    goal = f"{search.algorithm}:\n{search.table.goal} ({unit.name})"
     table = table_of(title, ["trial", *search.table.ranges, goal], left=["trial"])
-    for column in table.columns[1:-1]:
-        column.overflow = "fold"
+    for values in table.columns[1:-1]:
+        values.overflow = "fold"
     for trial in ranked[:_TRIALS]:
         shown = [_short(trial.values.get(key)) for key in search.table.ranges]
-        table.add_row(trial.name, *shown, spread(list(trial.results), factor))
+        mean, half = mean_and_half(list(trial.results))
+        table.add_row(trial.name, *shown, scaled(mean, half, unit))
     show(table)
     failed = sum(trial.state == "failed" for trial in trials)
     more = [f"{len(ranked) - _TRIALS} more in search.json"] if len(ranked) > _TRIALS else []
@@ -292,15 +230,3 @@ def print_search(search: Search, trials: Trials, title: str) -> None:
 
 def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
-
-
-def _spreads(summaries: list[dict[str, Any]], keys: Iterable[str]) -> list[str]:
-    return [spread([summary[key] for summary in summaries], _FACTORS[key]) for key in keys]
-
-
-def spread(values: Sequence[float | None], factor: float = 1.0) -> str:
-    """Return mean and standard deviation of what is known."""
-    known = [factor * value for value in values if value is not None]
-    if not known:
-        return "-"
-    return f"{mean(known):.1f} ± {stdev(known):.1f}" if len(known) > 1 else f"{known[0]:.1f}"

@@ -1,45 +1,27 @@
 """The headline table: what every algorithm reached and what it cost, the best marked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import mean, stdev
 
-from skyfed.report.page.places import SeedGroup
-from skyfed.report.terminal_tables import Summary, summarise
+from skyfed.report.groups import SeedGroup
+from skyfed.report.measures import MEASURES, Measure, scaled, value_of
+from skyfed.report.numbers import Unit, unit_of
+from skyfed.report.seed_model import leaders, mean_and_half
+from skyfed.report.summary import Summary, summarise
 
-
-@dataclass(frozen=True)
-class HeadlineColumn:
-    """A figure: its name, its unit, where it comes from, and how to read it from a summary.
-
-    An accuracy is a share that is better when high, and central training has it too. Any other figure is a cost of
-    the vehicles.
-    """
-
-    name: str
-    unit: str
-    source: str
-    value: Callable[[Summary], float | None]
-    accuracy: bool = False
-
-
-COLUMNS = (
-    HeadlineColumn("Accuracy", "%, test set so far", "measured", lambda run: run.accuracy, accuracy=True),
-    HeadlineColumn("Accuracy", "%, whole test set", "measured", lambda run: run.accuracy_full, accuracy=True),
-    HeadlineColumn("Sent", "MB", "measured", lambda run: run.uplink_bytes / 1e6),
-    HeadlineColumn("Sent", "MB, paper’s formula", "modelled", lambda run: run.paper_bits and run.paper_bits / 8e6),
-    HeadlineColumn("Training", "s", "modelled", lambda run: run.modelled_seconds),
-    HeadlineColumn("Training", "s", "measured", lambda run: run.measured_seconds),
-    HeadlineColumn("Energy", "kJ", "modelled", lambda run: run.joules / 1e3),
-)
+SHOWN = (
+    "accuracy", "accuracy_full", "uplink_bytes", "downlink_bytes", "paper_bytes", "modelled_seconds",
+    "measured_seconds", "joules",
+)  # fmt: skip
+_NONE = "–"
 
 
 @dataclass
 class Cell:
-    """What a cell shows: mean and deviation over seeds, its share of the column's largest, whether it is best."""
+    """What a cell shows: mean and half interval over seeds, its share of the column's largest, whether it is best."""
 
-    text: str
-    value: float | None
+    text: str = _NONE
+    value: float | None = None
     spread: str = ""
     share: float = 0.0
     best: bool = False
@@ -47,55 +29,66 @@ class Cell:
 
 @dataclass
 class HeadlineRow:
-    """One algorithm of one group."""
+    """One algorithm of one group; `by_seed` holds its summaries."""
 
     run: int
     algorithm: str
     title: str
     central: bool
-    seeds: int
     rounds: int
+    by_seed: dict[int, Summary]
     cells: list[Cell]
 
+    @property
+    def seeds(self) -> int:
+        """How many seeds there are."""
+        return len(self.by_seed)
 
-def headline(groups: Sequence[SeedGroup]) -> list[HeadlineRow]:
+
+@dataclass(frozen=True)
+class Headline:
+    """The whole table; every column has its measure and the unit that suits it."""
+
+    columns: list[tuple[Measure, Unit]]
+    lines: list[HeadlineRow]
+
+
+def headline(groups: Sequence[SeedGroup]) -> Headline:
     """Return one line per group and algorithm that has got somewhere."""
     lines = []
     for run, group in enumerate(groups):
         for row in group.config.rows:
-            seeds = [summary for folder in group.folders if (summary := summarise(folder, row.name))]
-            if seeds:
-                cells = [_cell(column, seeds, row.central) for column in COLUMNS]
-                rounds = min(summary.rounds for summary in seeds)
-                lines.append(HeadlineRow(run, row.name, row.title, row.central, len(seeds), rounds, cells))
-    for k, column in enumerate(COLUMNS):
-        _mark([line for line in lines if line.cells[k].value is not None], k, column.accuracy)
-    return lines
+            known = zip(group.configs, group.folders, strict=True)
+            by_seed = {config.seed: each for config, folder in known if (each := summarise(folder, row.name))}
+            if by_seed:
+                rounds = min(summary.rounds for summary in by_seed.values())
+                lines.append(HeadlineRow(run, row.name, row.title, row.central, rounds, by_seed, []))
+    return Headline([(MEASURES[name], _fill(lines, name)) for name in SHOWN], lines)
 
 
-def _cell(column: HeadlineColumn, seeds: list[Summary], central: bool) -> Cell:
-    known = [value for summary in seeds if (value := column.value(summary)) is not None]
-    if not known or (central and not column.accuracy):
-        return Cell("–", None)
-    middle, shown, digits = mean(known), [100 * value for value in known], ".1f"
-    if not column.accuracy:  # three digits, as many decimals in mean and deviation
-        shown, size = known, abs(middle)
-        decimals = 0 if size >= 100 or size == 0 else 1 if size >= 10 else 2 if size >= 1 else 3 if size >= 0.01 else 5
-        digits = f",.{decimals}f"
-    return Cell(f"{mean(shown):{digits}}", middle, f"{stdev(shown):{digits}}" if len(shown) > 1 else "")
+def _fill(lines: list[HeadlineRow], name: str) -> Unit:
+    """Add a column's cells to all lines; returns its unit."""
+    values = [_values(line, name) for line in lines]
+    known = [mean_and_half([*by_seed.values()]) for by_seed in values]
+    means = [mean for mean, _ in known if mean is not None]
+    unit, largest = unit_of(MEASURES[name].kind, means), max(means, default=0.0)
+    best = _best(lines, values, MEASURES[name].better == "high")
+    for k, (line, (mean, half)) in enumerate(zip(lines, known, strict=True)):
+        if mean is None:
+            line.cells.append(Cell())
+            continue
+        text, _, spread = scaled(mean, half, unit).partition(" ± ")
+        line.cells.append(Cell(text, mean, spread, mean / largest if largest > 0 else 0.0, str(k) in best))
+    return unit
 
 
-def _mark(lines: list[HeadlineRow], k: int, high: bool) -> None:
-    """Mark the best of those that trained on vehicles for as many rounds as any; what looks equal is equal."""
-    values = [line.cells[k].value or 0.0 for line in lines]
-    for line, value in zip(lines, values, strict=True):
-        line.cells[k].share = value / max(values) if max(values) > 0 else 0.0
-    fleet = [line for line in lines if not line.central]
-    longest = max((line.rounds for line in fleet), default=0)
-    fit = [line for line in fleet if line.rounds == longest]
-    if len(fit) < 2:
-        return
-    first = (max if high else min)(fit, key=lambda line: line.cells[k].value or 0.0)
-    alike = [line for line in fit if line.cells[k].text == first.cells[k].text]
-    for line in alike if len(alike) < len(fit) else []:
-        line.cells[k].best = True
+def _values(line: HeadlineRow, name: str) -> dict[int, float]:
+    known = {seed: value_of(name, summary, line.central) for seed, summary in line.by_seed.items()}
+    return {seed: value for seed, value in known.items() if value is not None}
+
+
+def _best(lines: list[HeadlineRow], values: list[dict[int, float]], high: bool) -> set[str]:
+    """Return the numbers of the best among those that trained on vehicles for as many rounds as any."""
+    longest = max((line.rounds for line in lines if not line.central), default=0)
+    fit = {str(k): by_seed for k, by_seed in enumerate(values) if by_seed and not lines[k].central}
+    return leaders({k: by_seed for k, by_seed in fit.items() if lines[int(k)].rounds == longest}, high)

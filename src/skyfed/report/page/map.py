@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from skyfed.config import Config
 from skyfed.flight.fleet_plan import FleetPlan, age_of_information, load_fleet_plan
-from skyfed.report.page.places import SeedGroup
+from skyfed.report.groups import SeedGroup
 from skyfed.report.page.series import Json, plain
 from skyfed.runs.tables import Table
 from skyfed.types import Floats

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skyfed.report.bound import diagnoses, shown_form
+from skyfed.report.groups import SeedGroup
 from skyfed.report.learning_curves import mean_lines, shares
-from skyfed.report.page.places import SeedGroup
 from skyfed.report.style import MARKERS
 from skyfed.report.style import looks as row_looks
 from skyfed.runs.tables import Table

@@ -17,9 +17,9 @@ from skyfed.config import changed
 from skyfed.errors import BadInputError
 from skyfed.files import storage_errors, write_whole
 from skyfed.report.bound import SHADES
-from skyfed.report.page.headline import COLUMNS, headline
+from skyfed.report.groups import SeedGroup, find_groups
+from skyfed.report.page.headline import headline
 from skyfed.report.page.map import flight_maps
-from skyfed.report.page.places import SeedGroup, find_groups
 from skyfed.report.page.series import Json, accuracy, bounds, class_accuracy, looks, payloads
 from skyfed.report.style import COLOURS
 
@@ -67,6 +67,7 @@ def render(groups: Sequence[SeedGroup]) -> str:
     plotly, script = get_plotlyjs(), "'use strict';\n" + "".join(map(read, _OWN))
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(read("page.html.j2"))
+    table = headline(groups)
     return template.render(
         version=__version__,
         style=read("page.css"),
@@ -76,8 +77,8 @@ def render(groups: Sequence[SeedGroup]) -> str:
         data=_inert(data),
         groups=groups,
         unfinished=[line for group in groups for line in group.standing()],
-        columns=COLUMNS,
-        lines=headline(groups),
+        columns=table.columns,
+        lines=table.lines,
         differences=_differences(groups),
         origins=[_origin(group) for group in groups],
         charts=data,

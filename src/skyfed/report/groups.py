@@ -1,4 +1,4 @@
-"""Which runs a page is about: folders of one run, of several seeds, or of many such."""
+"""Which runs a page or a table is about: folders of one run, of several seeds, or of many such."""
 
 import re
 from collections.abc import Sequence
