@@ -122,14 +122,17 @@ def print_scores(scores: list[ModelScore], as_json: bool) -> None:
     (_, *titles), *by_class = zip(*lines, strict=True)
     show(wide if fits(wide) else _table(title, [("class", *titles), *by_class]))
     if scores[0].metrics:
-        each = [(title_of(row.algorithm), *(f"{x:.4g}" for x in (row.loss, *row.metrics.values()))) for row in scores]
-        show(_table("Loss, and the task's own metrics", [("algorithm", "loss", *scores[0].metrics), *each]))
+        figures: list[tuple[str, ...]] = [("algorithm", "loss", *scores[0].metrics)]
+        for score in scores:
+            shown = [f"{value:.4g}" for value in (score.loss, *score.metrics.values())]
+            figures.append((title_of(score.algorithm), *shown))
+        show(_table("Loss, and the task's own metrics", figures))
     _print_vehicles(scores)
 
 
 def _print_vehicles(scores: list[ModelScore]) -> None:
     """Print how accuracy is spread over vehicles, or why that is not defined."""
-    lines = [("algorithm", "mean", "worst 10 %", "worst", "median", "best")]
+    lines: list[tuple[str, ...]] = [("algorithm", "mean", "worst 10 %", "worst", "median", "best")]
     for score in scores:
         if score.fairness is not None:
             lines.append((title_of(score.algorithm), *(f"{100 * x:.1f}" for x in asdict(score.fairness).values())))

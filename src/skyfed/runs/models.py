@@ -44,6 +44,14 @@ def saved_models(folder: Path, label: str, engine: Engine) -> list[SavedModel]:
     return [_read(path, engine) for path in several or [folder / label / f"{ONLY}.safetensors"]]
 
 
+def chosen(models: list[SavedModel], name: str | None) -> list[SavedModel]:
+    """Return the model of this name, or all where none is given; raises BadInputError if there is no such."""
+    names = [saved.name for saved in models]
+    if name is not None and name not in names:
+        raise BadInputError(f"--model {name!r}: allowed in this row: {', '.join(names)}")
+    return [saved for saved in models if name in (None, saved.name)]
+
+
 def _read(path: Path, engine: Engine) -> SavedModel:
     weights, buffers, about = unpack_model(path)
     if (len(weights), len(buffers)) != (engine.layout.size, engine.layout.buffers):
