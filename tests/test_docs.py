@@ -240,7 +240,23 @@ def test_the_code_and_settings_that_a_page_names_are_there(name: str) -> None:
     rooms = {path.stem for path in (ROOT / "src/skyfed").iterdir() if not path.stem.startswith("_")}
     page = next(page for page in PAGES if page.name == name)
     names = re.findall(r"`((?:\w+\.)+\w+)`", page.read_text())
-    files = ("py", "md", "toml", "json", "parquet", "npz", "html", "log", "png", "sh", "ipynb", "safetensors")
+    files = (
+        "py",
+        "md",
+        "toml",
+        "json",
+        "parquet",
+        "npz",
+        "html",
+        "log",
+        "png",
+        "sh",
+        "ipynb",
+        "safetensors",
+        "pt2",
+        "onnx",
+        "ts",
+    )
     gone = [
         name
         for name in names

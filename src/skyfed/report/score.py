@@ -21,7 +21,7 @@ from skyfed.runs.tables import Table as Stored
 from skyfed.tasks import Samples, Task, load_task
 from skyfed.tasks.folder import read_class_folders
 from skyfed.types import Floats, Ints
-from skyfed.world.fairness import Fairness, fairness_of
+from skyfed.world.fairness import Fairness, fairness_of, recorded_accuracies
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def score_models(folder: Path, algorithm: str | None, own: Path | None, trust: b
         row = _row_score(label, task, mine or by_model[:1])
         if sensed is not None and mine:
             row = _with_vehicles(row, own_accuracy(task, mine, sensed))
-        elif own is None and (recorded := _recorded(folder / label)):
+        elif own is None and (recorded := recorded_accuracies(Stored(folder / label, "rounds").rows())):
             row = replace(row, vehicles=recorded, fairness=fairness_of(recorded))
         else:
             row = replace(row, not_defined="this run does not say what each vehicle sensed, or which model it uses")
@@ -100,12 +100,6 @@ def _sensed(folder: Path, config: Config, task: Task) -> Ints | None:
     if config.world.use != "simulated" or not path.exists():
         return None
     return world_of(config, task, load_fleet_plan(path)).sensed(config.rounds - 1)
-
-
-def _recorded(path: Path) -> list[float | None] | None:
-    """Return the accuracy per vehicle that was recorded with a row's last test."""
-    tested = [row["accuracy_vehicle"] for row in Stored(path, "rounds").rows() if row.get("accuracy_vehicle")]
-    return tested[-1] if tested else None
 
 
 def print_scores(scores: list[ModelScore], as_json: bool) -> None:

@@ -4,10 +4,11 @@ A vehicle's own test data are all test samples, weighted so that each class coun
 samples that the vehicle has sensed. Classes are the task's places; for pictures the two are the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import mean, median
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,12 @@ def fairness_of(accuracies: Sequence[float | None] | None) -> Fairness | None:
         return None
     worst = known[: ceil(_WORST * len(known))]
     return Fairness(mean(known), mean(worst), known[0], median(known), known[-1])
+
+
+def recorded_accuracies(rows: Iterable[Mapping[str, Any]]) -> list[float | None] | None:
+    """Return the accuracy per vehicle of the last test, from the rows of a table of rounds; None if not recorded."""
+    tested = [row["accuracy_vehicle"] for row in rows if row.get("accuracy_vehicle")]
+    return tested[-1] if tested else None
 
 
 def vehicle_accuracy(by_class: Floats, sensed: Ints) -> Floats:
