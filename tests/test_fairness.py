@@ -1,4 +1,4 @@
-"""Accuracy per vehicle: by its definition, and the same in the tables, in `skyfed evaluate`, in lists and on the page."""
+"""Accuracy per vehicle: by its definition, and the same in tables, in `skyfed evaluate`, in lists and on the page."""
 
 import json
 from pathlib import Path

@@ -26,10 +26,11 @@ def export(
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Write a trained model for programs without skyfed, with a model card.
+    """Write a trained model for use without skyfed.
 
     model.safetensors is a plain state dict and architecture.py its network in PyTorch. model.pt2 (torch.export),
-    model.onnx and model.ts (TorchScript) take raw samples. README.md says how to load each.
+    model.onnx and model.ts (TorchScript) take raw samples. README.md is a model card that says
+    how to load each.
 
     \b
     skyfed export runs/mine --algorithm 2ceoafl --out my-model
