@@ -26,7 +26,7 @@ from skyfed.world.fairness import Fairness, fairness_of, recorded_accuracies
 
 @dataclass(frozen=True)
 class ModelScore:
-    """A row's figures: accuracy 0..1, mean loss, the task's own metrics, accuracy of each class by name.
+    """A row's figures: accuracy 0..1, mean loss, accuracy of each class by name, the task's own metrics.
 
     vehicles     accuracy of each vehicle on its own test data, and how it is spread (`fairness`)
     not_defined  why these two are not there; empty where they are
@@ -36,11 +36,11 @@ class ModelScore:
     samples: int
     accuracy: float
     loss: float
-    metrics: dict[str, float]
     classes: dict[str, float | None]
+    metrics: dict[str, float] = field(default_factory=dict)
     vehicles: list[float | None] | None = None
     fairness: Fairness | None = None
-    not_defined: str = field(default="")
+    not_defined: str = ""
 
 
 def score_models(folder: Path, algorithm: str | None, own: Path | None, trust: bool = False) -> list[ModelScore]:
@@ -83,7 +83,7 @@ def _row_score(label: str, task: Task, mine: Sequence[Scores]) -> ModelScore:
     by_name = {name: None if np.isnan(x) else float(x) for name, x in zip(task.places, each, strict=True)}
     metrics = {name: float(values.mean()) for name, values in scores.metrics.items()}
     loss = float(scores.loss.mean(dtype=np.float64))
-    return ModelScore(label, len(task.test), float(scores.score.mean()), loss, metrics, by_name)
+    return ModelScore(label, len(task.test), float(scores.score.mean()), loss, by_name, metrics)
 
 
 def _with_vehicles(row: ModelScore, accuracy: Floats) -> ModelScore:
