@@ -48,7 +48,7 @@ def main(place: Path) -> None:
     photograph(CLASSES["water"], rng).save(place.with_name("new") / "water" / "one.png")
     for folder in (None, place.with_name("new")):  # the run's own test pictures; others
         (score,) = score_models(run.folder, None, folder)
-        print(f"{score.pictures} pictures, {100 * score.accuracy:.0f} % right")
+        print(f"{score.samples} pictures, {100 * score.accuracy:.0f} % right")
 
 
 if __name__ == "__main__":

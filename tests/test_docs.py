@@ -25,6 +25,7 @@ from skyfed.runs.tables import read_parquet
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+MODELS = ("safetensors", "pt2", "onnx", "ts")  # endings of files that hold one
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -238,7 +239,7 @@ def test_the_code_and_settings_that_a_page_names_are_there(name: str) -> None:
     rooms = {path.stem for path in (ROOT / "src/skyfed").iterdir() if not path.stem.startswith("_")}
     page = next(page for page in PAGES if page.name == name)
     names = re.findall(r"`((?:\w+\.)+\w+)`", page.read_text())
-    files = ("py", "md", "toml", "json", "parquet", "npz", "html", "log", "png", "sh", "ipynb", "safetensors")
+    files = ("py", "md", "toml", "json", "parquet", "npz", "html", "log", "png", "sh", "ipynb", *MODELS)
     gone = [
         name
         for name in names

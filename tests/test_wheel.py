@@ -16,9 +16,9 @@ SOURCE = ROOT / "src" / "skyfed"
 OPTIONAL = {
     "flwr": "fleet", "cryptography": "fleet", "httpx": "fleet", "starlette": "fleet", "uvicorn": "fleet",
     "polars": "frames", "pandas": "frames", "pyscipopt": "scip",
-    "mlflow": "track", "tensorboard": "track", "wandb": "track", "optuna": "tune",
+    "onnxruntime": "export", "mlflow": "track", "tensorboard": "track", "wandb": "track", "optuna": "tune",
 }  # fmt: skip
-KNOW_THEM = re.compile(r"api\.py|drivers/flower/|flight/scip\.py|track/|drivers/optuna_search\.py")
+KNOW_THEM = re.compile(r"api\.py|export/formats\.py|drivers/flower/|flight/scip\.py|track/|drivers/optuna_search\.py")
 
 
 @pytest.fixture(scope="module")

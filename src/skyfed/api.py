@@ -16,6 +16,7 @@ from skyfed.runs.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch.nn import Module
 
     from skyfed.flight.fleet_plan import FleetPlan
 
@@ -150,6 +151,26 @@ class Run:
         if what not in ("megabytes", "seconds"):
             raise BadInputError(f"plot({what!r}): allowed: accuracy, megabytes, seconds, payload, map")
         return draw_accuracy_over(curves, "megabytes" if what == "megabytes" else "modelled_seconds")
+
+    def model(self, label: str, name: str | None = None, *, raw: bool = False, trust: bool = False) -> "Module":
+        """Return a row's trained model as a plain torch module in eval mode, with its own tensor names.
+
+        name   of one of several delivered models; the first if not given
+        raw    whether the module takes samples as the task holds them, for pictures bytes; else normalised ones
+        trust  whether to run code that the run's config names, whoever made it
+
+        The run's data must be there: bytes are normalised by the training samples.
+        """
+        from skyfed.learning.plain_model import plain_model, with_raw_inputs
+        from skyfed.runs.models import chosen, engine_of, finished_rows, saved_models
+        from skyfed.tasks import load_task
+
+        config = RunFolder.trusted_config(self.folder, trust)
+        finished_rows(self.folder, config, label)
+        engine = engine_of(config, load_task(config.data))
+        saved = chosen(saved_models(self.folder, label, engine), name)[0]
+        module = plain_model(engine, saved.model, config.settings_of(config.row(label)).prune)
+        return with_raw_inputs(engine, module) if raw else module
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the interactive page; returns where it is."""

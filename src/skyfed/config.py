@@ -115,6 +115,10 @@ class Config(StrictSettings):
         """The labels of the rows, which name folders."""
         return [row.name for row in self.rows]
 
+    def row(self, label: str) -> Row:
+        """Return the row of this label."""
+        return next(row for row in self.rows if row.name == label)
+
     @property
     def processes(self) -> int:
         """How many worker processes to start."""

@@ -1,12 +1,16 @@
 """Testing: every delivered model on the test set, and the figures that follow for the fleet."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from skyfed.errors import own_code
 from skyfed.jobs import Job
 from skyfed.learning.evaluate import Scores, chunks, joined, place_accuracy
 from skyfed.station import Station, Tested
-from skyfed.types import Arrays, Model
+from skyfed.tasks import Task
+from skyfed.types import Arrays, Floats, Ints, Model
+from skyfed.world.fairness import vehicle_accuracy
 
 
 def test_models(station: Station, t: int, state: Arrays) -> Tested:
@@ -22,21 +26,37 @@ def test_models(station: Station, t: int, state: Arrays) -> Tested:
     first = next(iter(scores.values()))
     inside, score, loss = world.tested(t), first.score, first.loss
     whole, metrics = first.score, first.metrics
+    mine = [first] * world.vehicles
     if len(scores) > 1:
         mine = [scores[algorithm.serves(state, u)] for u in range(world.vehicles)]
         score, loss = score.copy(), loss.copy()
         for growth, own in zip(world.schedule.test, mine, strict=True):
             held = growth.at(t)
             score[held], loss[held] = own.score[held], own.loss[held]
-        whole = np.mean([own.score for own in mine], axis=0)
-        metrics = {name: np.mean([own.metrics[name] for own in mine], axis=0) for name in metrics}
+        mean = mean_scores(mine)
+        whole, metrics = mean.score, mean.metrics
     return Tested(
         accuracy=float(score[inside].mean()) if inside.any() else float("nan"),
         accuracy_full=float(whole.mean()),
         loss=float(loss[inside].astype(np.float64).mean()) if inside.any() else float("nan"),
         per_class=place_accuracy(whole, task.test.places, len(task.places)),
+        per_vehicle=own_accuracy(task, mine, world.sensed(t)),
         metrics={name: float(values.mean()) for name, values in metrics.items()},
     )
+
+
+def mean_scores(mine: Sequence[Scores]) -> Scores:
+    """Return every test sample's mean over vehicles, each judged by the model that it uses."""
+    if all(own is mine[0] for own in mine):
+        return mine[0]
+    metrics = {name: np.mean([own.metrics[name] for own in mine], axis=0) for name in mine[0].metrics}
+    return Scores(np.mean([own.score for own in mine], axis=0), np.mean([own.loss for own in mine], axis=0), metrics)
+
+
+def own_accuracy(task: Task, mine: Sequence[Scores], sensed: Ints) -> Floats:
+    """Return each vehicle's accuracy on its own test data by the scores of the model that it uses."""
+    by_model = {id(own): place_accuracy(own.score, task.test.places, len(task.places)) for own in mine}
+    return vehicle_accuracy(np.stack([by_model[id(own)] for own in mine]), sensed)
 
 
 def score_model(station: Station, model: Model) -> Scores:

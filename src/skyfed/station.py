@@ -20,12 +20,13 @@ _LATE = "late by"
 
 @dataclass(frozen=True)
 class Tested:
-    """Figures of the models after a round."""
+    """Figures of the models after a round; per class, and per vehicle on its own test data."""
 
     accuracy: float = float("nan")
     accuracy_full: float = float("nan")
     loss: float = float("nan")
     per_class: Floats | None = None
+    per_vehicle: Floats | None = None
     metrics: dict[str, float] = field(default_factory=dict)
 
 

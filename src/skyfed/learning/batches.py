@@ -24,14 +24,14 @@ class Batches:
     def __init__(
         self, task: Task, dtype: torch.dtype = torch.float32, device: torch.device | None = None, wide: bool = False
     ) -> None:
-        """Take the channels' means and deviations from the training samples."""
+        """Take the channels' moments, mean and one over the deviation, from the training samples; None if no bytes."""
         self._task, self._dtype, self._device = task, dtype, device
         self._wide = wide and len(task.shape) == 3
         self._inputs, self._targets = tensor_of(task.train.inputs), tensor_of(task.train.targets)
-        self._moments: tuple[Tensor, Tensor] | None = None
+        self.moments: tuple[Tensor, Tensor] | None = None
         if task.train.inputs.dtype == np.uint8 and task.train.inputs.ndim > 1:
             mean, scale = channel_moments(task.train.inputs)
-            self._moments = mean.to(device, dtype), scale.to(device, dtype)
+            self.moments = mean.to(device, dtype), scale.to(device, dtype)
 
     def draw(self, samples: Ints, size: int, count: int, rng: np.random.Generator) -> Iterator[Batch]:
         """Yield `count` mini-batches: passes over the samples in random order, a new order for each pass."""
@@ -58,8 +58,8 @@ class Batches:
     def ready(self, inputs: Tensor, training: bool = False) -> Tensor:
         """Return inputs as the model takes them: bytes with zero mean and unit deviation per channel."""
         floats = inputs.to(self._device, self._dtype)
-        if self._moments is not None:
-            floats.sub_(self._moments[0]).mul_(self._moments[1])
+        if self.moments is not None:
+            floats.sub_(self.moments[0]).mul_(self.moments[1])
         if self._task.transform is not None:
             floats = self._task.transform(floats, training)
         return floats.contiguous(memory_format=torch.channels_last if self._wide else torch.contiguous_format)

@@ -20,7 +20,7 @@ from skyfed.learning.flat import FlatModel, Layout
 from skyfed.learning.models import BasicBlock, ResNet
 from skyfed.learning.prune import Ticket
 from skyfed.learning.shapes import Conv, Shape, multiplications
-from skyfed.types import Bools, Floats, Ints
+from skyfed.types import Bools, Floats, Ints, Singles
 from skyfed.wire import Channels
 
 Groups = list[list[tuple[str, int]]]  # for each group its members: name of a parameter or buffer, axis of the channels
@@ -201,15 +201,30 @@ class ChannelPruner:
                 shape = [int(flags[axis].sum()) if axis in flags else size for axis, size in enumerate(large.shape)]
                 tensor.data, tensor.grad = self._model.weights.new_zeros(1).expand(shape), None
                 continue
-            for axis, stays in flags.items():
-                large = large.index_select(axis, torch.from_numpy(np.flatnonzero(stays)).to(large.device))
+            part = self.part(name, large, kept)
             if isinstance(tensor, nn.Parameter):
-                tensor.data = large
+                tensor.data = part
             else:
-                tensor.set_(large.clone())  # type: ignore[call-overload]
+                tensor.set_(part)  # type: ignore[call-overload]
         small = FlatModel(self._small, like=self._model)
         small.fill(entries)
         return small
+
+    def part(self, name: str, tensor: Tensor, kept: Kept) -> Tensor:
+        """Return a copy of a tensor of the large model without the channels that are dropped."""
+        for axis, stays in self._along_axes(name, kept).items():
+            tensor = tensor.index_select(axis, torch.from_numpy(np.flatnonzero(stays)).to(tensor.device))
+        return tensor.clone()
+
+    def used(self, live: Singles) -> Kept:
+        """Return the channels that a model has: those with a weight that is not zero, and one at least per group."""
+        used = np.zeros(self.channels.count + 1, bool)  # the last stands for entries without a channel
+        for owners in (self.channels.first, self.channels.second):
+            used[owners[live != 0]] = True
+        kept = self.by_group(used[:-1])
+        for flags in kept:
+            flags[0] |= not flags.any()
+        return kept
 
     def put_back(self, kept: Kept, small: FlatModel) -> None:
         """Write the small model's buffers into the large one's; those of channels that were dropped stay."""

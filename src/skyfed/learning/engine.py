@@ -1,12 +1,13 @@
 """A process's model and data, which all rows and vehicles use in turn; results depend on neither."""
 
 import ctypes
+from collections.abc import Iterable
 from contextlib import suppress
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
-from torch import nn
+from torch import Tensor, nn
 
 from skyfed.learning.batches import Batches
 from skyfed.learning.channels import ChannelPruner
@@ -103,13 +104,22 @@ class Engine:
     def plain(self, weights: Singles) -> nn.Module:
         """Return the model as torch builds it, which can be differentiated twice, with these weights."""
         if self._twin is None:
-            self._twin = build_model(self._settings, self.task.outputs, self.task.shape, self._seed)
-            self._twin.to(self.model.device, self.model.weights.dtype)
+            self._twin = self._built()
         self.training().fill(torch.from_numpy(weights))
-        with torch.no_grad():
-            for parameter, source in zip(self._twin.parameters(), self.model.module.parameters(), strict=True):
-                parameter.copy_(source)
+        _copy(self._twin.parameters(), self.model.module.parameters())
         return self._twin
+
+    def copied(self, model: Model) -> nn.Module:
+        """Return a new module as torch builds it, in eval mode, with a model's weights and buffers."""
+        module = self._built()
+        self.training().load(model.weights, model.buffers)
+        _copy(module.parameters(), self.model.module.parameters())
+        _copy(module.buffers(), self.model.module.buffers())
+        return module.eval()
+
+    def _built(self) -> nn.Module:
+        built = build_model(self._settings, self.task.outputs, self.task.shape, self._seed)
+        return built.to(self.model.device, self.model.weights.dtype)
 
     def whole(self, weights: Singles) -> Singles:
         """Return all (p,) weights of a model; those without a gradient have their initial values."""
@@ -124,6 +134,12 @@ def reference_of(layout: Layout, model: Model, only_kernels: bool, channels: Cha
     scope = layout.live_kernels if only_kernels else None
     weights, buffers = (part.astype(np.float32, copy=False) for part in (model.weights, model.buffers))
     return Reference(weights, buffers, layout.live_starts, scope, channels, layout.variances)
+
+
+def _copy(to: Iterable[Tensor], source: Iterable[Tensor]) -> None:
+    with torch.no_grad():
+        for target, value in zip(to, source, strict=True):
+            target.copy_(value)
 
 
 def _keep_memory() -> None:

@@ -2,62 +2,108 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from rich.table import Table
 
+from skyfed.config import Config
 from skyfed.errors import BadInputError
-from skyfed.learning.engine import Engine
-from skyfed.learning.evaluate import place_accuracy
+from skyfed.evaluation import mean_scores, own_accuracy
+from skyfed.flight.fleet_plan import load_fleet_plan
+from skyfed.learning.evaluate import Scores, place_accuracy
 from skyfed.report.terminal_tables import fits, show, table_of, title_of
-from skyfed.runs.checkpoint import unpack_model
 from skyfed.runs.folder import RunFolder
+from skyfed.runs.models import SavedModel, engine_of, finished_rows, saved_models
+from skyfed.runs.start import world_of
+from skyfed.runs.tables import Table as Stored
 from skyfed.tasks import Samples, Task, load_task
 from skyfed.tasks.folder import read_class_folders
-from skyfed.types import Model
+from skyfed.types import Floats, Ints
+from skyfed.world.fairness import Fairness, fairness_of, recorded_accuracies
 
 
 @dataclass(frozen=True)
 class ModelScore:
-    """One saved model's accuracy 0..1, mean loss, and accuracy of each class by name."""
+    """A row's figures: accuracy 0..1, mean loss, accuracy of each class by name, the task's own metrics.
+
+    vehicles     accuracy of each vehicle on its own test data, and how it is spread (`fairness`)
+    not_defined  why these two are not there; empty where they are
+    """
 
     algorithm: str
-    pictures: int
+    samples: int
     accuracy: float
     loss: float
     classes: dict[str, float | None]
+    metrics: dict[str, float] = field(default_factory=dict)
+    vehicles: list[float | None] | None = None
+    fairness: Fairness | None = None
+    not_defined: str = ""
 
 
 def score_models(folder: Path, algorithm: str | None, own: Path | None, trust: bool = False) -> list[ModelScore]:
-    """Score the finished models of a run; `trust` runs code that its config names, whoever made it."""
+    """Score the finished rows of a run; `trust` runs code that its config names, whoever made it.
+
+    Of a row with several models, a vehicle is judged by the one that serves it, and the row by the mean over vehicles.
+    """
     config = RunFolder.trusted_config(folder, trust)
-    if algorithm is not None and algorithm not in config.labels:
-        raise BadInputError(f"--algorithm {algorithm!r}: allowed in this run: {', '.join(config.labels)}")
-    names = [algorithm] if algorithm else config.labels
-    finished = [name for name in names if (folder / name / "model.safetensors").exists()]
-    if not finished:
-        raise BadInputError(f"{folder}: no finished model of {', '.join(names)}; go on with: skyfed resume {folder}")
-    task = load_task(config.data)
-    if own is not None:
-        task = _with_own(task, own)
-    engine = Engine(task, config.model, config.seed, "cpu")
+    finished = finished_rows(folder, config, algorithm)
+    sensed_from = load_task(config.data)
+    task = sensed_from if own is None else _with_own(sensed_from, own)
+    engine, sensed = engine_of(config, task), _sensed(folder, config, sensed_from)
     scores = []
-    for name in finished:
-        weights, buffers, _ = unpack_model(folder / name / "model.safetensors")
-        if (len(weights), len(buffers)) != (engine.layout.size, engine.layout.buffers):
-            raise BadInputError(f"{folder / name / 'model.safetensors'}: holds a model of another size")
-        tested = engine.score(Model(engine.layout.of_live(weights), buffers), 0, len(task.test))
-        each = place_accuracy(tested.score, task.test.places, len(task.places))
-        by_name = {label: None if np.isnan(x) else float(x) for label, x in zip(task.places, each, strict=True)}
-        loss = float(tested.loss.mean(dtype=np.float64))
-        scores.append(ModelScore(name, len(task.test), float(tested.score.mean()), loss, by_name))
+    for label in finished:
+        models = saved_models(folder, label, engine)
+        by_model = [engine.score(saved.model, 0, len(task.test)) for saved in models]
+        mine = _mine(models, by_model, config.vehicles)
+        row = _row_score(label, task, mine or by_model[:1])
+        if sensed is not None and mine:
+            row = _with_vehicles(row, own_accuracy(task, mine, sensed))
+        elif own is None and (recorded := recorded_accuracies(Stored(folder / label, "rounds").rows())):
+            row = replace(row, vehicles=recorded, fairness=fairness_of(recorded))
+        else:
+            row = replace(row, not_defined="this run does not say what each vehicle sensed, or which model it uses")
+        scores.append(row)
     return scores
 
 
+def _mine(models: Sequence[SavedModel], by_model: Sequence[Scores], vehicles: int) -> list[Scores]:
+    """Return for every vehicle the scores of the model that it uses; nothing where that is not recorded."""
+    if len(models) == 1:
+        return [by_model[0]] * vehicles
+    serving = {u: scores for saved, scores in zip(models, by_model, strict=True) for u in saved.vehicles or ()}
+    return [serving[u] for u in range(vehicles)] if serving.keys() == set(range(vehicles)) else []
+
+
+def _row_score(label: str, task: Task, mine: Sequence[Scores]) -> ModelScore:
+    scores = mean_scores(mine)
+    each = place_accuracy(scores.score, task.test.places, len(task.places))
+    by_name = {name: None if np.isnan(x) else float(x) for name, x in zip(task.places, each, strict=True)}
+    metrics = {name: float(values.mean()) for name, values in scores.metrics.items()}
+    loss = float(scores.loss.mean(dtype=np.float64))
+    return ModelScore(label, len(task.test), float(scores.score.mean()), loss, by_name, metrics)
+
+
+def _with_vehicles(row: ModelScore, accuracy: Floats) -> ModelScore:
+    vehicles = [None if np.isnan(x) else float(x) for x in accuracy]
+    fairness = fairness_of(vehicles)
+    if fairness is None:
+        return replace(row, not_defined="the data has one class, so no vehicle's data differ from another's")
+    return replace(row, vehicles=vehicles, fairness=fairness)
+
+
+def _sensed(folder: Path, config: Config, task: Task) -> Ints | None:
+    """Return what every vehicle sensed over the run; None where its flights are not there or the world is not ours."""
+    path = folder / "plan.npz"
+    if config.world.use != "simulated" or not path.exists():
+        return None
+    return world_of(config, task, load_fleet_plan(path)).sensed(config.rounds - 1)
+
+
 def print_scores(scores: list[ModelScore], as_json: bool) -> None:
-    """Print scores as a table or as JSON."""
+    """Print scores as tables or as JSON."""
     if as_json:
         print(json.dumps([asdict(score) for score in scores], indent=2))
         return
@@ -65,14 +111,36 @@ def print_scores(scores: list[ModelScore], as_json: bool) -> None:
     for score in scores:
         each = ["-" if x is None else f"{100 * x:.1f}" for x in score.classes.values()]
         lines.append((title_of(score.algorithm), f"{100 * score.accuracy:.2f}", *each))
-    wide = _table(scores[0].pictures, lines)
+    title = f"Accuracy on {scores[0].samples} samples (%)"
+    wide = _table(title, lines)
     (_, *titles), *by_class = zip(*lines, strict=True)
-    show(wide if fits(wide) else _table(scores[0].pictures, [("class", *titles), *by_class]))
+    show(wide if fits(wide) else _table(title, [("class", *titles), *by_class]))
+    if scores[0].metrics:
+        figures: list[tuple[str, ...]] = [("algorithm", "loss", *scores[0].metrics)]
+        for score in scores:
+            shown = [f"{value:.4g}" for value in (score.loss, *score.metrics.values())]
+            figures.append((title_of(score.algorithm), *shown))
+        show(_table("Loss, and the task's own metrics", figures))
+    _print_vehicles(scores)
 
 
-def _table(pictures: int, lines: Sequence[tuple[str, ...]]) -> Table:
+def _print_vehicles(scores: list[ModelScore]) -> None:
+    """Print how accuracy is spread over vehicles, or why that is not defined."""
+    lines: list[tuple[str, ...]] = [("algorithm", "mean", "worst 10 %", "worst", "median", "best")]
+    for score in scores:
+        if score.fairness is not None:
+            lines.append((title_of(score.algorithm), *(f"{100 * x:.1f}" for x in asdict(score.fairness).values())))
+    if len(lines) > 1:
+        vehicles = max(len(score.vehicles or ()) for score in scores)
+        show(_table(f"Accuracy of {vehicles} vehicles, each on its own test data (%)", lines))
+    for why in dict.fromkeys(score.not_defined for score in scores if score.not_defined):
+        rows = ", ".join(title_of(score.algorithm) for score in scores if score.not_defined == why)
+        print(f"accuracy per vehicle is not defined for {rows}: {why}")
+
+
+def _table(title: str, lines: Sequence[tuple[str, ...]]) -> Table:
     """Return a table; the first line is its head."""
-    table = table_of(f"Accuracy on {pictures} samples (%)", lines[0], left=lines[0][:1])
+    table = table_of(title, lines[0], left=lines[0][:1])
     for line in lines[1:]:
         table.add_row(*line)
     return table

@@ -28,6 +28,14 @@ ROUNDS = (
     Column("dropped", "int", "vehicles whose upload was not used"),
     Column("forgetting", "float", "mean over places of the best past accuracy less the present one", empty=True),
     Column("accuracy_class", "floats", "accuracy per place, on the whole test set", empty=True),
+    Column(
+        "accuracy_vehicle",
+        "floats",
+        "accuracy of each vehicle on its own test data: the whole test set, weighted by "
+        "the class shares of what the vehicle has sensed",
+        empty=True,
+        since="0.2.0",
+    ),
     Column("model_digest", "text", "hash of the model after the round (XXH3)", empty=True, since="0.2.0"),
 )
 UPLINK = (

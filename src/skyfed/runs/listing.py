@@ -14,13 +14,14 @@ from skyfed.errors import BadInputError, SkyfedError, one_line
 from skyfed.runs.folder import RunFolder, in_use
 from skyfed.runs.seeds import by_seed
 from skyfed.runs.tables import Table, is_done
+from skyfed.world.fairness import Fairness, fairness_of, recorded_accuracies
 
-_COLUMNS = ["round", "accuracy", "wire_bytes", "seconds"]
+_COLUMNS = ["round", "accuracy", "accuracy_vehicle", "wire_bytes", "seconds"]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """How far an algorithm of a run is; accuracy is that of the last test, 0..1."""
+    """How far an algorithm of a run is; accuracy is that of the last test, 0..1, and fairness its spread."""
 
     algorithm: str
     done: bool
@@ -28,6 +29,7 @@ class Trained:
     accuracy: float | None
     bytes: int
     seconds: float
+    fairness: Fairness | None = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,8 @@ def _trained(path: Path, name: str) -> Trained:
     rows = Table(path, "rounds").rows(_COLUMNS)
     tested = [row["accuracy"] for row in rows if row["accuracy"] is not None]
     sent, seconds = sum(row["wire_bytes"] for row in rows), sum(row["seconds"] for row in rows)
-    return Trained(name, is_done(path), len(rows), tested[-1] if tested else None, sent, seconds)
+    fairness = fairness_of(recorded_accuracies(rows))
+    return Trained(name, is_done(path), len(rows), tested[-1] if tested else None, sent, seconds, fairness)
 
 
 def _entry(path: Path) -> ListedRun | RunGroup | None:

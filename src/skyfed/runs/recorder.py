@@ -17,7 +17,7 @@ from skyfed.runs.checkpoint import Checkpoints, Saved, pack_model
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row, Table, damaged, is_done, set_aside
 from skyfed.station import Report
-from skyfed.types import Arrays, Singles
+from skyfed.types import Arrays, Floats, Singles
 from skyfed.world import World
 
 
@@ -113,7 +113,10 @@ class RowRecorder:
         files = {"model": (next(iter(models.values())), about)}
         if len(models) > 1:
             (self.path / "models").mkdir(exist_ok=True)
-            files |= {f"models/{name}": (model, {**about, "model": name}) for name, model in models.items()}
+            serves = [self._algorithm.serves(state, u) for u in range(self._config.vehicles)]
+            for name, model in models.items():
+                served = " ".join(str(u) for u, own in enumerate(serves) if own == name)
+                files[f"models/{name}"] = (model, {**about, "model": name, "vehicles": served})
         for name, (model, description) in files.items():
             data = pack_model(self._engine.whole(model.weights), model.buffers, description)
             write_whole(self.path / f"{name}.safetensors", data)
@@ -121,9 +124,7 @@ class RowRecorder:
 
     def _round_row(self, state: Arrays, report: Report) -> Row:
         t, train, tested = report.round, self._algorithm.settings.train, report.tested
-        per_class = (
-            None if tested.per_class is None else [None if math.isnan(x) else float(x) for x in tested.per_class]
-        )
+        per_class = _finite_list(tested.per_class)
         return {
             "round": t,
             "accuracy": _finite(tested.accuracy),
@@ -141,6 +142,7 @@ class RowRecorder:
             "dropped": len(report.dropped),
             "forgetting": self._forget(per_class),
             "accuracy_class": per_class,
+            "accuracy_vehicle": _known(_finite_list(tested.per_vehicle)),
             "model_digest": self._model_digest(state),
             **{name: _finite(value) for name, value in tested.metrics.items()},
         }
@@ -199,6 +201,15 @@ def _storable(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(number) for number in value]
     return _finite(value) if isinstance(value, float) else value
+
+
+def _finite_list(values: Floats | None) -> list[float | None] | None:
+    return None if values is None else [_finite(value) for value in values]
+
+
+def _known(values: list[float | None] | None) -> list[float | None] | None:
+    """Return nothing instead of a list of nothing: where a figure is not defined for any vehicle."""
+    return values if values and any(value is not None for value in values) else None
 
 
 def _finite(value: float) -> float | None:

@@ -136,6 +136,19 @@ class World:
         """Return how many training samples each vehicle holds in round t."""
         return np.array([len(self.observe(u, t)) for u in range(self.vehicles)])
 
+    def sensed(self, t: int) -> Ints:
+        """Return (U, C) how many training samples of each place every vehicle has sensed up to round t."""
+        self.fly(t)
+        counts, total = [], len(self.task.places)
+        for u in range(self.vehicles):
+            if type(self).observe is World.observe:
+                held: Ints | Samples = self.schedule.train[u].at(t)  # with what it no longer holds
+            else:
+                held = self.observe(u, t)
+            places = held.places if isinstance(held, Samples) else self.task.train.places[held]
+            counts.append(np.bincount(places[(places >= 0) & (places < total)], minlength=total))
+        return np.stack(counts)
+
     def union(self, t: int) -> Ints | Samples:
         """Return all vehicles' samples of round t, in vehicle order."""
         held = [self.observe(u, t) for u in range(self.vehicles)]

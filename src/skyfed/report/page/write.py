@@ -21,6 +21,7 @@ from skyfed.report.groups import SeedGroup, find_groups
 from skyfed.report.page.headline import headline
 from skyfed.report.page.map import flight_maps
 from skyfed.report.page.series import Json, accuracy, bounds, class_accuracy, looks, payloads
+from skyfed.report.page.vehicles import vehicle_table
 from skyfed.report.style import COLOURS
 
 _PURPLE = "#6F4E9C"  # for black, which dark paper does not show
@@ -79,6 +80,7 @@ def render(groups: Sequence[SeedGroup]) -> str:
         unfinished=[line for group in groups for line in group.standing()],
         columns=table.columns,
         lines=table.lines,
+        vehicles=vehicle_table(groups),
         differences=_differences(groups),
         origins=[_origin(group) for group in groups],
         charts=data,

@@ -1,0 +1,1 @@
+"""A run's trained models as files that other programs load without skyfed."""
