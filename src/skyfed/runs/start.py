@@ -5,12 +5,13 @@ from pathlib import Path
 
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config
-from skyfed.errors import BadInputError
+from skyfed.errors import BadInputError, own_code
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.imports import import_path
-from skyfed.onboard import Onboard
+from skyfed.onboard import Onboard, start_of
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.trust import named_code
+from skyfed.station import Station
 from skyfed.tasks import Task
 from skyfed.wire import bucket_starts, quantiser
 from skyfed.world import World
@@ -29,6 +30,16 @@ def world_of(config: Config, task: Task, plan: FleetPlan) -> World:
         plan, task, config.sensing, config.cost, config.faults, config.sensor.altitude, config.seed,
         config.data.dirichlet,
     )  # fmt: skip
+
+
+def try_rows(onboard: Onboard, world: World) -> None:
+    """Call once what every row does before anything is trained: an error of the last row costs no training then."""
+    for label, algorithm in onboard.algorithms.items():
+        state = start_of(onboard, label)
+        if not algorithm.central:
+            Station(label, onboard, world, onboard).sends(0, state)
+        with own_code(f"{label}: deliver"):
+            algorithm.deliver(state)
 
 
 def remarks(folder: RunFolder, onboard: Onboard, world: World) -> list[str]:

@@ -41,7 +41,7 @@ def load_task(settings: DataSettings, progress: Progress = lambda *_: None) -> T
     """Return the task that the settings name; raises BadInputError with the ways out where it is not there."""
     if ":" in settings.name and not settings.name.startswith("folder:"):
         loader = import_path(settings.name, "data.name")
-        with own_code(f"data.name = {settings.name!r}", BadInputError, ""):
+        with own_code(f"data.name = {settings.name!r}", BadInputError):
             task = loader()
         return check_task(task, settings.name)
     if settings.name == "synthetic":

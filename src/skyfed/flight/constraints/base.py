@@ -83,7 +83,7 @@ class Constraint:
         broken += [(t, f"leg from {_spot(q[t])} to {_spot(q[t + 1])}") for t in legs]
         violations = [Violation(self.name, int(t), -1, 0.0, f"{what} is not allowed") for t, what in broken]
         if "plans" in self.kinds:
-            with own_code(f"constraint {self.name}: plan_violations", BadInputError, ""):
+            with own_code(f"constraint {self.name}: plan_violations", BadInputError):
                 own = list(self.plan_violations(problem, plan))
                 if not all(isinstance(violation, Violation) for violation in own):
                     raise TypeError("gave something else; allowed: a list of skyfed.flight.Violation")
@@ -194,7 +194,7 @@ def _ask(constraint: Constraint, method: str, *points: Floats) -> Bools:
     for array in points:
         array.flags.writeable = False
     wanted = (len(points[0]),)
-    with own_code(f"constraint {constraint.name}: {method}", BadInputError, ""):
+    with own_code(f"constraint {constraint.name}: {method}", BadInputError):
         answers = np.asarray(getattr(constraint, method)(*points))
         if answers.shape != wanted or answers.dtype != bool:
             raise TypeError(f"gave {answers.dtype} of shape {answers.shape}; allowed: bool of shape {wanted}")
