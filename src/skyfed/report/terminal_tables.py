@@ -14,7 +14,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 from skyfed.algorithms import KNOWN, Row
-from skyfed.errors import one_line
+from skyfed.errors import BadInputError, one_line
 from skyfed.flight.fleet_plan import FleetPlan, age_of_information
 from skyfed.report.live import in_ci
 from skyfed.runs.folder import RunFolder
@@ -138,10 +138,17 @@ class Summary:
 
 
 def summarise(folder: Path, algorithm: str) -> Summary | None:
-    """Return the figures of an algorithm so far; None where there is nothing."""
+    """Return the figures of an algorithm so far; None before its first round.
+
+    Raises BadInputError for a folder that is no run's, and for an algorithm that the run does not have.
+    """
+    folder = Path(folder)
     rows = Stored(folder / algorithm, "rounds").rows()
     uplink = Stored(folder / algorithm, "uplink").rows()
     if not rows:
+        labels = RunFolder.config_of(folder).labels
+        if algorithm not in labels:
+            raise BadInputError(f"{folder}: no algorithm {algorithm!r}; allowed in this run: {', '.join(labels)}")
         return None
     tested = [row for row in rows if row["accuracy"] is not None]
 
@@ -242,6 +249,7 @@ def sweep_rows(jobs: list[SweepJob], place: Path) -> list[dict[str, Any]]:
     return [
         {"variant": job.variant, "seed": job.seed, **asdict(summary)}
         for job in jobs
+        if (place / job.place / "config.toml").exists()  # else it has not begun
         for algorithm in job.config.labels
         if (summary := summarise(place / job.place, algorithm))
     ]
