@@ -283,3 +283,11 @@ def test_a_real_search_from_the_command_line(tmp_path, capsys, monkeypatch):
     before = (tmp_path / "out" / "search.json").read_bytes()
     assert run_arguments(words) == 0
     assert (tmp_path / "out" / "search.json").read_bytes() == before
+
+
+def test_what_a_killed_process_left_half_written_is_no_other_search(tmp_path):
+    place = tmp_path / "out"
+    place.mkdir()
+    (place / ".search.json.99999999.part").write_text("{")
+    Trials(place, read(tmp_path).about())
+    assert list(place.iterdir()) == []
