@@ -1,5 +1,6 @@
 """The config tree: presets, overrides, round trips, and errors in one line that name the key."""
 
+import copy
 import json
 import tomllib
 from pathlib import Path
@@ -602,3 +603,30 @@ def test_settings_of_version_0_1_are_read_by_their_new_name():
     assert load_config("smoke", ["train.genie_steps=7"]).train.central_steps == 7
     with pytest.raises(BadInputError, match=r"train\.central_steps = 0"):
         load_config({"train": {"genie_steps": 0}})
+
+
+def test_a_table_stays_as_it_was_given(tmp_path, monkeypatch):
+    """Paths of files are resolved in a copy: the caller may use the table again from another folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text("")
+    table = {
+        "field": {"file": ["a.csv"]},
+        "algorithms": [{"use": "own.py:A"}, "own.py:B"],
+        "data": {"name": "folder:x"},
+    }
+    before, more = copy.deepcopy(table), {"field": {"file": "b.csv"}, "track": {"dir": "logs"}}
+    config = load_config(table)
+    assert config.field.file == [str(tmp_path / "a.csv")]
+    load_config({}, values=more)
+    assert table == before
+    assert more == {"field": {"file": "b.csv"}, "track": {"dir": "logs"}}
+
+
+def test_a_path_is_a_file_even_where_a_preset_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "smoke").write_text('rounds = 3\n[field]\nfile = "a.csv"\n')
+    assert load_config("smoke").rounds == 20
+    assert load_config("smoke").field.file is None
+    own = load_config(Path("smoke"))
+    assert (own.rounds, own.field.file) == (3, str(tmp_path / "a.csv"))
+    assert load_config(Path("quick")) == load_config("quick")

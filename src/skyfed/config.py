@@ -5,6 +5,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -190,7 +191,7 @@ def load_config(
     for override in [overrides] if isinstance(overrides, str) else overrides:
         _apply(tree, override)
     for key, value in (values or {}).items():
-        nested: Any = value
+        nested: Any = deepcopy(value)  # files are resolved in place
         for part in reversed(key.split(".")):
             nested = {part: nested}
         tree = merged(tree, nested)
@@ -235,15 +236,17 @@ def _tree(source: Source) -> dict[str, Any]:
     if isinstance(source, Config):
         return source.model_dump(mode="json", exclude_none=True)
     if isinstance(source, Mapping):
-        return merged({}, source)
+        return deepcopy(dict(source))
     if not isinstance(source, str | Path):
         raise BadInputError(f"a config of type {type(source).__name__}; allowed: a preset, a file, a table, a Config")
-    names, source, path = describe(), str(source), Path(source)
+    names, path = describe(), Path(source)
+    own = isinstance(source, Path) and path.is_file()  # a path is the user's file, even where a preset has its name
+    source = str(source)
     try:
-        if source in names:
+        if source in names and not own:
             text = resources.files("skyfed.presets").joinpath(f"{source}.toml").read_text(encoding="utf-8")
         elif path.is_file():
-            text = path.read_text(encoding="utf-8")
+            text, own = path.read_text(encoding="utf-8"), True
         else:
             raise BadInputError(f"{source!r} is neither a preset nor a file; presets: {', '.join(names)}")
         tree = tomllib.loads(text)
@@ -253,7 +256,7 @@ def _tree(source: Source) -> dict[str, Any]:
         raise BadInputError(f"{source}: {error}") from None
     except OSError as error:
         raise BadInputError(f"{source}: {error.strerror or error}") from None
-    if path.is_file():
+    if own:
         _resolve_files(tree, path.parent)
     return tree
 
