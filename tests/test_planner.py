@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,7 +145,7 @@ def test_a_planner_of_ones_own_that_always_fails_is_not_replaced_in_silence(
         "    return plan(problem, 'hover', options)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     (tmp_path / "half_planner.py").write_text(source.replace("{failing}", "()"))
     config = load_config("smoke", ["flight.method=half_planner:solve", "vehicles=2", "rounds=12"])
     mission = prepare_mission(config.field, config.flight, config.sensing, 2, 12, config.seed)
