@@ -16,10 +16,10 @@ from learning_cases import onboard_of
 from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.algorithms import KNOWN as ALGORITHMS
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
-from skyfed.config import Config, load_config
+from skyfed.config import Config
 from skyfed.errors import BadInputError
 from skyfed.jobs import Job
-from skyfed.learning.flat import FlatModel, Layout
+from skyfed.learning.flat import FlatModel, Layout, _dead_taps
 from skyfed.learning.local import Trained, seeded
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings
@@ -610,10 +610,8 @@ def test_a_model_that_fails_on_zeros_is_sent_whole():
 def test_the_taps_of_parametrised_layers_are_not_those_of_others():
     """Their weights are computed at every look, so that one's identity may be the next one's."""
     layers = [nn.Conv2d(3, 8, 3, padding=1), *(nn.Conv2d(8, 8, size, padding=size // 2) for size in (5, 3, 5, 3))]
-    model = nn.Sequential(*map(nn.utils.parametrizations.weight_norm, layers), nn.Flatten(), nn.Linear(8, 4))
-    flat = FlatModel(model, inputs=(3, 1, 1), probe=True)
-    assert flat.dead_taps == {}
-    assert flat.layout.live is None
+    model = nn.Sequential(*map(nn.utils.parametrizations.weight_norm, layers))
+    assert _dead_taps(model, conv_inputs(model, (3, 1, 1))) == {}
 
 
 def test_a_model_without_a_live_weight_is_refused():
@@ -624,7 +622,7 @@ def test_a_model_without_a_live_weight_is_refused():
 
 
 def test_models_that_share_weights_and_differ_in_buffers_are_scored_apart():
-    engine = onboard_of(load_config("smoke", ["algorithms=['afl']"])).engine
+    engine = onboard_of(tiny_config()).engine
     model = engine.initial()
     other = Model(model.weights, model.buffers + np.float32(3))
     loss = engine.score(model, 0, 8).loss
