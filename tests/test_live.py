@@ -607,9 +607,11 @@ def test_a_model_that_fails_on_zeros_is_sent_whole():
 # what is looked up by identity
 
 
-def test_the_taps_of_parametrised_layers_are_not_those_of_others():
+def test_the_taps_of_parametrised_layers_are_not_those_of_others(monkeypatch):
     """Their weights are computed at every look, so that one's identity may be the next one's."""
-    layers = [nn.Conv2d(3, 8, 3, padding=1), *(nn.Conv2d(8, 8, size, padding=size // 2) for size in (5, 3, 5, 3))]
+    known = {nn.Parameter: id}
+    monkeypatch.setattr("skyfed.learning.flat.id", lambda it: known.get(type(it), lambda _: 0)(it), raising=False)
+    layers = [nn.Conv2d(3, 3, size, padding=size // 2) for size in (3, 5)]
     model = nn.Sequential(*map(nn.utils.parametrizations.weight_norm, layers))
     assert _dead_taps(model, conv_inputs(model, (3, 1, 1))) == {}
 

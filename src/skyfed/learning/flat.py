@@ -291,8 +291,7 @@ def _dead_taps(module: nn.Module, seen: dict[str, list[Shape]]) -> dict[str, Boo
     live: dict[int, Bools] = {}
     for name, layer in module.named_modules():
         # a parametrised layer computes its weight at every look: that is no parameter, and its id is soon another's
-        weight = dict(layer.named_parameters(recurse=False)).get("weight")
-        if isinstance(layer, Conv) and weight is not None:
+        if isinstance(layer, Conv) and isinstance(weight := layer.weight, nn.Parameter):
             live[id(weight)] = live_taps(layer, seen.get(name, [])) | live.get(id(weight), False)
     parameters = ((name, live.get(id(parameter))) for name, parameter in module.named_parameters())
     return {name: ~taps for name, taps in parameters if taps is not None and not taps.all()}
