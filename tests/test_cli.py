@@ -236,6 +236,19 @@ def test_words_need_none_of_the_heavy_libraries(arguments):
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
+def test_a_bad_sweep_needs_none_of_the_heavy_libraries(tmp_path):
+    (tmp_path / "bad.toml").write_text("bass = 'quick'")
+    script = """
+        import sys
+        from skyfed.cli import run_arguments
+        assert run_arguments(["sweep", "bad.toml"]) == 2
+        print([m for m in ("torch", "scipy.optimize", "pyarrow", "rich", "matplotlib", "optuna") if m in sys.modules])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, cwd=tmp_path)
+    assert done.stdout == "[]\n", done.stderr
+
+
 def test_ctrl_c_while_modules_are_loaded_says_nothing():
     script = """
         import signal, sys
@@ -270,7 +283,7 @@ def one_line(done: subprocess.CompletedProcess[str] | in_process.Said, code: int
     [
         (["plan", "nowhere"], "'nowhere' is neither a preset nor a file; presets: quick"),
         (["plan", "smoke", "--set", "flight.dmni=3"], "did you mean dmin?"),
-        (["plan", "smoke", "--set", "rounds=0"], "rounds = 0: must be greater than or equal to 1"),
+        (["plan", "smoke", "--set", "rounds=0"], "rounds = 0: must be at least 1 (T)"),
         (["plan", "smoke", "--set", "field.file=nowhere.csv"], "nowhere.csv"),
         (["plan", "smoke", "--set", "flight.imax=99999999999999999999"], "flight.imax"),
         (["plan", "smoke", "--set", "field.bases=['bump:0.5:0']"], "field.bases"),

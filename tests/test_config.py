@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+import wording
 from skyfed.config import Config, config_from_tree, differences, load_config
 from skyfed.errors import BadInputError
 from skyfed.pipeline import load_data
@@ -236,7 +237,14 @@ MALFORMED = [
     "flight.epsilon=2", "flight.field=both", "flight.placement=edge", "flight.hold=-1", "flight.sca=1",
     "flight.sca.iterations=0", "flight.sca.precision=0", "flight.sca.start=here", "flight.sca.sides=2",
     "flight.sca.sides=65", "flight.sca.solver=cplex", "flight.sca.seconds=0", "sensing.initial=0",
-    "sensing.initial=1.5", "sensing.decay_length=0", "sensing.decay_length=inf",
+    "sensing.initial=1.5", "sensing.initial=100000000", "sensing.decay_length=0", "sensing.decay_length=inf",
+    "algorithms=afl", "algorithms=[]", "algorithms=[1]", "algorithms=[{label='x'}]", "flight.constraints=[{}]",
+    "flight.constraints={use='x.py:Y'}", "flight.constraints=x.py:Y", "flight.constraints=[3]",
+    "flight.constraints=['no path']", "data.name=3", "data.dirichlet=0", "model.width=0", "train.eta=nan",
+    "train.central_steps=some", "prune.delta=1", "prune.delta=[]", "quantise.s=0", "quantise.scheme=x",
+    "quantise.bucket=x", "server.alpha=x", "server.aggregate=x", "cost.model=x", "cost.battery=-1", "cost.deadline=0",
+    "cost.cpu=fast", "theory.every=-1", "faults.absent=1.0", "faults.absent=2", "faults.absent=[[1]]",
+    "faults.spoil=[[0,0,'x']]", "fleet.poll=9", "fleet.tries=0", "track.to=['x']", "track.to=tensorboard", "device=3",
 ]  # fmt: skip
 
 
@@ -255,8 +263,31 @@ def test_an_unknown_key_far_from_all_others_lists_what_is_allowed():
 @pytest.mark.parametrize("override", MALFORMED)
 def test_a_malformed_setting_is_refused_in_one_line_with_its_key(override):
     message = refusal(override)
-    assert message.startswith(override.partition("=")[0] + " = ")
+    assert message.startswith((override.partition("=")[0] + " = ", override.partition("=")[0] + ": allowed"))
     assert len(message) < 400
+    assert wording.plain(message), message
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("{use='afl', prune={delta=2}}", "row 'afl': prune.delta = 2: must be 'bound' or below 1 or a list"),
+        ("{use='afl', nope=2}", "row 'afl': nope is not a setting; allowed"),
+        ("{use='2ceoafl', quantising=3}", "row '2ceoafl': quantising = 3: must be 'never', 'always' or 'drawn'"),
+        ("{use='2ceoafl', train=3}", "row '2ceoafl': train = 3: must be a table"),
+    ],
+)
+def test_a_row_with_wrong_settings_is_refused_in_plain_words(row, says):
+    message = refusal(f"algorithms=[{row}]")
+    assert message.startswith(f"algorithms, {says}"), message
+    assert wording.plain(message), message
+
+
+def test_faults_that_leave_nothing_to_learn_from_are_refused():
+    assert refusal("faults.attackers=[0,1,2]") == "faults.attackers: all 3 vehicles attack; allowed: fewer"
+    every = [[u, t] for u in range(3) for t in range(12)]
+    assert refusal(f"faults.absent={every}").startswith("faults.absent: all vehicles miss all rounds; allowed: ")
+    load_config("smoke", [*BASE, "faults.attackers=[0,1,1]", f"faults.absent={every[1:]}"])
 
 
 @pytest.mark.parametrize("override", MALFORMED[::5])
@@ -529,7 +560,7 @@ def test_rows_that_are_none_are_refused_in_one_line(rows: str, expected: str):
         ('quantise = {sheme = "eden"}', "quantise.sheme is not a setting; did you mean scheme? allowed in [quantise]"),
         ("kapa = 2", "kapa is not a setting; allowed at the top level: train, prune, quantise, server, theory"),
         ("vehicles = 2", "vehicles is not a setting"),
-        ("train = {kappa = 0}", "train.kappa = 0: must be greater than or equal to 1"),
+        ("train = {kappa = 0}", "train.kappa = 0: must be at least 1"),
         ("train = {eta = 1e39}", "train.eta, train.eta_local: allowed: at most 3e+38"),
         ("server = {alpha = [1.0]}", "server.alpha: allowed: one number for each of the 3 vehicles"),
         ("prune = {delta = [0.1, 0.2, 0.3, 0.4]}", "prune.delta: allowed: [low, high] or one number for each of the 3"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import wording
 from in_process import Popen
 from skyfed.cli import run_arguments
 from skyfed.config import load_config
@@ -101,6 +102,7 @@ def test_a_bad_table_is_one_line_and_exit_code_2(tmp_path, capsys, text, says):
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1
+    assert wording.plain(said.strip())
     assert not (tmp_path / "out").exists()
 
 

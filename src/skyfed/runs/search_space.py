@@ -17,7 +17,8 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from skyfed.errors import BadInputError
 from skyfed.files import drop_dead_parts, is_part, storage_errors, write_whole
 from skyfed.runs.folder import entries
-from skyfed.runs.sweep_file import OWN, SweepFile, SweepJob, Variant, first_fault, jobs_of, read_file
+from skyfed.runs.sweep_file import OWN, SweepFile, SweepJob, Variant, jobs_of, read_file
+from skyfed.settings import first_fault
 
 Value = bool | int | float | str
 Goal = Literal["accuracy", "accuracy_full", "mean_accuracy", "forgetting", "uplink_bytes", "joules"]

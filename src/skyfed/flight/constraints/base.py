@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from skyfed.errors import BadInputError, own_code
 from skyfed.imports import check_path, import_path
+from skyfed.settings import first_fault
 from skyfed.types import Bools, Floats, Plan
 
 if TYPE_CHECKING:
@@ -216,7 +217,5 @@ def _validated(name: str, model: type[BaseModel], given: dict[str, Any]) -> Base
     except TypeError as error:
         raise BadInputError(f"constraint {name}: settings must be plain values: {error}") from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        reason = " ".join(first["msg"].removeprefix("Value error, ").replace("Input should be", "must be").split())
+        key, reason = first_fault(error)
         raise BadInputError(f"constraint {name}: {key + ': ' if key else ''}{reason}") from None
