@@ -15,6 +15,7 @@ from skyfed.station import Station
 from skyfed.tasks import Task
 from skyfed.wire import bucket_starts, quantiser
 from skyfed.world import World
+from skyfed.world.cost import implausible
 
 _NOISY = 45.0  # relative variance of the averaged uploads from which on training is likely to suffer
 
@@ -44,7 +45,7 @@ def try_rows(onboard: Onboard, world: World) -> None:
 
 def remarks(folder: RunFolder, onboard: Onboard, world: World) -> list[str]:
     """Note in the manifest what a run's model is, and return what its user should know before it starts."""
-    lines, layout, schedule = [], onboard.engine.layout, world.schedule
+    lines, layout, schedule = implausible(onboard.config.cost), onboard.engine.layout, world.schedule
     for part, grown in (("training", schedule.train), ("test", schedule.test)):
         dry = sum(int(growth.dry.sum()) for growth in grown)
         if dry:
