@@ -33,7 +33,7 @@ class Watcher(Protocol):
 
 def open_here(workers: int) -> Open:
     """Return what opens a driver on this machine: worker processes, or this process where one is enough."""
-    return lambda onboard: PoolDriver(onboard.config, workers) if workers > 1 else nullcontext(onboard)
+    return lambda onboard: PoolDriver(onboard, workers) if workers > 1 else nullcontext(onboard)
 
 
 def execute(
