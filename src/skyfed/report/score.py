@@ -21,7 +21,7 @@ from skyfed.types import Model
 
 @dataclass(frozen=True)
 class ModelScore:
-    """One saved model's accuracy 0..1, mean loss, and accuracy of each class by name."""
+    """One saved model's accuracy 0..1, mean loss, and accuracy of each place by name; of pictures these are classes."""
 
     algorithm: str
     pictures: int
@@ -67,7 +67,7 @@ def print_scores(scores: list[ModelScore], as_json: bool) -> None:
         lines.append((title_of(score.algorithm), f"{100 * score.accuracy:.2f}", *each))
     wide = _table(scores[0].pictures, lines)
     (_, *titles), *by_class = zip(*lines, strict=True)
-    show(wide if fits(wide) else _table(scores[0].pictures, [("class", *titles), *by_class]))
+    show(wide if fits(wide) else _table(scores[0].pictures, [("place", *titles), *by_class]))
 
 
 def _table(pictures: int, lines: Sequence[tuple[str, ...]]) -> Table:
