@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from skyfed.report.terminal_tables import spread
+from skyfed.report.units import megabytes, percent
 from skyfed.runs.tables import read_parquet
 
 
@@ -14,8 +15,8 @@ def variants_table(rows: list[dict[str, Any]]) -> str:
     for name in dict.fromkeys(row["variant"] for row in rows):
         some = [row for row in rows if row["variant"] == name]
         each = ", ".join(f"{100 * row['accuracy']:.1f}" for row in some)
-        sent = spread([row["uplink_bytes"] for row in some], 1e-6)
-        lines.append(f"| {name} | {spread([row['accuracy'] for row in some], 100)} | {each} | {sent} |")
+        sent = spread([row["uplink_bytes"] for row in some], megabytes)
+        lines.append(f"| {name} | {spread([row['accuracy'] for row in some], percent)} | {each} | {sent} |")
     return "\n".join(lines)
 
 

@@ -12,6 +12,7 @@ from skyfed.errors import BadInputError
 from skyfed.report import score, terminal_tables
 from skyfed.report.score import ModelScore
 from skyfed.report.terminal_tables import print_resources, print_seeds, print_summary, print_sweep, show, summarise
+from skyfed.report.units import megabytes
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +81,9 @@ def test_a_summary_of_what_is_not_there_is_refused(run: Path, tmp_path: Path) ->
         summarise(run, "fedavg")
     with pytest.raises(BadInputError, match="not a run's folder"):
         summarise(tmp_path / "nope", "afl")
+
+
+def test_equal_sizes_look_equal_in_every_table() -> None:
+    """50,000 bytes times 1e-6 and over 1e6 are two numbers, on both sides of a rounded digit."""
+    assert terminal_tables.spread([50000], megabytes) == f"{megabytes(50000):.1f}"
+    assert terminal_tables._spreads([{"uplink_bytes": 50000}], ["uplink_bytes"]) == [f"{megabytes(50000):.1f}"]

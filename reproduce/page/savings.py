@@ -143,7 +143,7 @@ def change(uplink: list[Row], variant: str, key: str, base: str = "afl") -> str:
 def side(apart: list[float]) -> str:
     """Return per cents more, or less, with the word."""
     sign = -1 if mean(apart) < 0 else 1
-    return f"{spread(apart, sign)} % {'less' if sign < 0 else 'more'}"
+    return f"{spread([sign * each for each in apart])} % {'less' if sign < 0 else 'more'}"
 
 
 def times_quant(uplink: list[Row], key: str = "wire_bytes") -> str:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from skyfed.errors import printable
 from skyfed.report.terminal_tables import console, spread
+from skyfed.report.units import megabytes, percent
 from skyfed.runs.listing import ListedRun, RunGroup, Trained
 
 _STYLES = {"done": "green", "running": "cyan", "interrupted": "yellow", "planned": "", "not begun": "dim"}
@@ -58,7 +59,8 @@ def _by_algorithm(runs: list[ListedRun]) -> list[list[str]]:
             seeds.setdefault(trained.algorithm, []).append(trained)
     lines = []
     for name, each in seeds.items():
-        rounds, accuracy = sum(trained.rounds for trained in each), spread([trained.accuracy for trained in each], 100)
+        rounds = sum(trained.rounds for trained in each)
+        accuracy = spread([trained.accuracy for trained in each], percent)
         lines.append([name, f"{rounds}/{total}", accuracy, *_totals(each)])
     return lines
 
@@ -71,7 +73,7 @@ def _together(group: RunGroup) -> list[str]:
 
 
 def _totals(trained: list[Trained]) -> list[str]:
-    return [f"{sum(each.bytes for each in trained) / 1e6:.1f}", f"{sum(each.seconds for each in trained):.0f}"]
+    return [f"{megabytes(sum(each.bytes for each in trained)):.1f}", f"{sum(each.seconds for each in trained):.0f}"]
 
 
 def _when(started: str | None) -> str:

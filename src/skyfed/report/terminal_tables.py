@@ -17,6 +17,7 @@ from skyfed.algorithms import KNOWN, Row
 from skyfed.errors import BadInputError, one_line
 from skyfed.flight.fleet_plan import FleetPlan, age_of_information
 from skyfed.report.live import in_ci
+from skyfed.report.units import Unit, kilojoules, megabytes, megabytes_of_bits, percent
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.search_space import Search, Trials
 from skyfed.runs.sweep_file import SweepJob
@@ -26,13 +27,20 @@ from skyfed.world.mission import Mission
 
 _WIDTH = 140  # where the output is not a terminal
 _TRIALS = 20  # of a search
-_GOAL_UNITS = {"uplink_bytes": ("MB", 1e-6), "joules": ("kJ", 1e-3)}  # the others are shares
+_GOAL_UNITS: dict[str, tuple[str, Unit]] = {
+    "uplink_bytes": ("MB", megabytes),
+    "joules": ("kJ", kilojoules),
+}  # the others are shares
 
 # Headers of columns that several tables have, or that a narrow terminal leaves out.
 _SO_FAR, _WHOLE, _OVER_TIME = "accuracy\n(test so far, %)", "accuracy\n(whole test, %)", "mean over\ntime (%)"
 _FORGETTING, _SENT, _TRAINING = "forgetting\n(%)", "sent, measured\n(MB)", "training,\nmeasured (s)"
 _PERCENT = ("accuracy", "accuracy_full", "mean_accuracy", "forgetting")
-_FACTORS = dict.fromkeys(_PERCENT, 100.0) | {"uplink_bytes": 1e-6, "measured_seconds": 1.0}  # to the headers' units
+_UNITS: dict[str, Unit] = {  # of the headers
+    **dict.fromkeys(_PERCENT, percent),
+    "uplink_bytes": megabytes,
+    "measured_seconds": float,
+}
 
 
 def console() -> Console:
@@ -187,7 +195,7 @@ def print_seeds(folders: list[Path], rows: list[Row], title: str) -> None:
     for row in rows:
         summaries = [asdict(summary) for folder in folders if (summary := summarise(folder, row.name))]
         if summaries:
-            figures = _spreads(summaries, _FACTORS)
+            figures = _spreads(summaries, _UNITS)
             table.add_row(row.title, str(len(summaries)), *figures[:4], *(["-", "-"] if row.central else figures[4:]))
     show(table, (_FORGETTING, _OVER_TIME, _TRAINING))
 
@@ -203,8 +211,8 @@ def print_summary(folder: Path, rows: list[Row], title: str) -> None:
             continue
         sent = ["-"] * 4
         if not row.central:
-            sent = [f"{summary.uplink_bytes / 1e6:.1f}"]
-            sent += ["-" if summary.paper_bits is None else f"{summary.paper_bits / 8e6:.1f}"]
+            sent = [f"{megabytes(summary.uplink_bytes):.1f}"]
+            sent += ["-" if summary.paper_bits is None else f"{megabytes_of_bits(summary.paper_bits):.1f}"]
             sent += [f"{summary.modelled_seconds:.0f}", f"{summary.measured_seconds:.1f}"]
         figures = _spreads([asdict(summary)], _PERCENT)
         table.add_row(row.title, str(summary.rounds), *figures, *sent, f"{summary.wall_seconds:.0f}")
@@ -227,12 +235,12 @@ def print_resources(folder: Path, rows: list[Row], title: str) -> None:
         table.add_row(
             row.title,
             spread([points]),
-            f"{summary.uplink_bytes / 1e6:.1f}",
+            f"{megabytes(summary.uplink_bytes):.1f}",
             f"{summary.modelled_seconds:.0f} / {summary.fly_seconds:.0f} / {summary.send_seconds:.0f}",
-            " / ".join(f"{value / 1e3:.3g}" for value in spent),
+            " / ".join(f"{kilojoules(value):.3g}" for value in spent),
             f"{summary.measured_seconds:.1f}",
-            _per(points, summary.uplink_bytes / 1e6),
-            _per(points, summary.joules / 1e3),
+            _per(points, megabytes(summary.uplink_bytes)),
+            _per(points, kilojoules(summary.joules)),
             str(summary.late),
             "-" if summary.battery is None else f"{100 * summary.battery / config.cost.battery:.0f}",
         )
@@ -258,7 +266,7 @@ def sweep_rows(jobs: list[SweepJob], place: Path) -> list[dict[str, Any]]:
 def print_sweep(rows: list[dict[str, Any]], title: str) -> None:
     """Print one line per variant and algorithm: mean and standard deviation over seeds."""
     table = table_of(title, ["variant", "algorithm", "seeds", "rounds", _SO_FAR, _WHOLE, _OVER_TIME, _SENT, _TRAINING])
-    figures = [key for key in _FACTORS if key != "forgetting"]
+    figures = [key for key in _UNITS if key != "forgetting"]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["variant"], row["algorithm"]), []).append(row)
@@ -282,14 +290,14 @@ def goal_of(search: Search, place: Path, job: SweepJob) -> float | None:
 def print_search(search: Search, trials: Trials, title: str) -> None:
     """Print the best trials, one line each, the best first."""
     ranked = trials.ranked(search.table.upwards)
-    unit, factor = _GOAL_UNITS.get(search.table.goal, ("%", 100.0))
+    unit, shown_in = _GOAL_UNITS.get(search.table.goal, ("%", percent))
     goal = f"{search.algorithm}:\n{search.table.goal} ({unit})"
     table = table_of(title, ["trial", *search.table.ranges, goal], left=["trial"])
     for column in table.columns[1:-1]:
         column.overflow = "fold"
     for trial in ranked[:_TRIALS]:
         shown = [_short(trial.values.get(key)) for key in search.table.ranges]
-        table.add_row(trial.name, *shown, spread(list(trial.results), factor))
+        table.add_row(trial.name, *shown, spread(list(trial.results), shown_in))
     show(table)
     failed = sum(trial.state == "failed" for trial in trials)
     more = [f"{len(ranked) - _TRIALS} more in search.json"] if len(ranked) > _TRIALS else []
@@ -303,12 +311,12 @@ def _short(value: object) -> str:
 
 
 def _spreads(summaries: list[dict[str, Any]], keys: Iterable[str]) -> list[str]:
-    return [spread([summary[key] for summary in summaries], _FACTORS[key]) for key in keys]
+    return [spread([summary[key] for summary in summaries], _UNITS[key]) for key in keys]
 
 
-def spread(values: Sequence[float | None], factor: float = 1.0) -> str:
-    """Return mean and standard deviation of what is known."""
-    known = [factor * value for value in values if value is not None]
+def spread(values: Sequence[float | None], shown_in: Unit = float) -> str:
+    """Return mean and standard deviation of what is known, in the unit that is shown."""
+    known = [shown_in(value) for value in values if value is not None]
     if not known:
         return "-"
     return f"{mean(known):.1f} ± {stdev(known):.1f}" if len(known) > 1 else f"{known[0]:.1f}"

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from skyfed.algorithms import Row as Algorithm
 from skyfed.report.live import is_live, line_every
+from skyfed.report.units import megabytes
 from skyfed.runs.tables import Row
 
 Clock = Callable[[], float]  # seconds
@@ -95,7 +96,7 @@ class RunView:
         return f"{100 * curve[-1]:.1f} %" if curve and curve[-1] is not None else "-"
 
     def _sent(self, algorithm: str) -> str:
-        return f"{self._bytes[algorithm] / 1e6:.1f} MB"
+        return f"{megabytes(self._bytes[algorithm]):.1f} MB"
 
     def picture(self, width: int, blocks: bool) -> Text:
         """Draw all algorithms, as much of each as a terminal so wide holds; `blocks` if it can show them."""

@@ -6,6 +6,7 @@ from statistics import mean, stdev
 
 from skyfed.report.page.places import SeedGroup
 from skyfed.report.terminal_tables import Summary, summarise
+from skyfed.report.units import kilojoules, megabytes, megabytes_of_bits
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,13 @@ class HeadlineColumn:
 COLUMNS = (
     HeadlineColumn("Accuracy", "%, test set so far", "measured", lambda run: run.accuracy, accuracy=True),
     HeadlineColumn("Accuracy", "%, whole test set", "measured", lambda run: run.accuracy_full, accuracy=True),
-    HeadlineColumn("Sent", "MB", "measured", lambda run: run.uplink_bytes / 1e6),
-    HeadlineColumn("Sent", "MB, paper’s formula", "modelled", lambda run: run.paper_bits and run.paper_bits / 8e6),
+    HeadlineColumn("Sent", "MB", "measured", lambda run: megabytes(run.uplink_bytes)),
+    HeadlineColumn(
+        "Sent", "MB, paper’s formula", "modelled", lambda run: run.paper_bits and megabytes_of_bits(run.paper_bits)
+    ),
     HeadlineColumn("Training", "s", "modelled", lambda run: run.modelled_seconds),
     HeadlineColumn("Training", "s", "measured", lambda run: run.measured_seconds),
-    HeadlineColumn("Energy", "kJ", "modelled", lambda run: run.joules / 1e3),
+    HeadlineColumn("Energy", "kJ", "modelled", lambda run: kilojoules(run.joules)),
 )
 
 
