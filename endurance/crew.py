@@ -79,8 +79,8 @@ def crew(count: int, seed: int) -> list[Row]:
                 taken["out of memory"].remove(pid)
         code = process.wait()
         last_said = process.said()
-        found = digest(run) if code == 0 else f"exit {code}"
-        same = found == whole
+        ended = digest(run) if code == 0 else f"exit {code}"
+        same = ended == whole
         code, said = _without_any(place / "bare", rounds, *hard)
         again = Process(["resume", str(place / "bare"), "--plain"], log)
         kept = again.wait() == 0 and "rounds were done before" in again.said() and digest(place / "bare") == whole
@@ -88,7 +88,7 @@ def crew(count: int, seed: int) -> list[Row]:
     deaths = {how: len(pids) for how, pids in taken.items()}
     return [
         Row("workers killed or out of memory inside rounds: repeated on a new worker, the result",
-            "identical: weights, metrics, flights" if same else f"DIFFERS: {found} {last_said[-300:]}",
+            "identical: weights, metrics, flights" if same else f"DIFFERS: {ended} {last_said[-300:]}",
             "identical (hash)", same and (all(deaths.values()) or count < 4), deaths),
         Row("every worker killed as soon as it works: the end", (said.strip().splitlines() or ["nothing said"])[-1],
             "a clear end after three, resumed to the same result", clear, {"exit": code}),

@@ -18,11 +18,11 @@ it names them. skyfed itself is Apache-2.0. Only the first table is needed to ru
 
 def licence(about: metadata.PackageMetadata) -> str:
     """Return a package's licence as it states it: an SPDX expression, a classifier, or the first line of its text."""
-    if about.get("License-Expression"):
+    if "License-Expression" in about:
         return about["License-Expression"]
     classes = [line.split(" :: ")[-1] for line in about.get_all("Classifier") or [] if line.startswith("License ::")]
     named = sorted(set(classes) - {"OSI Approved"})
-    first = (about.get("License") or "").strip().splitlines()
+    first = "".join(about.get_all("License") or []).strip().splitlines()
     return ", ".join(named) or (first[0][:60] if first else "not stated")
 
 

@@ -82,7 +82,7 @@ class Stopping:
             if not late:  # the checkpoint follows the row; then the next round is on
                 wait_for(lambda: (_drained(ours) and _saved(run)) or process.poll() is not None)
             time.sleep(0.03)
-            before = rows_done(run)
+            done = rows_done(run)
             if self._closed:
                 os.close(theirs)
                 os.close(ours)  # the last of the terminal: the kernel sends SIGHUP to whom it controls
@@ -97,7 +97,7 @@ class Stopping:
             process.kill()
             if ours >= 0:
                 os.close(ours)
-        self.finished = rows_done(run) > before
+        self.finished = rows_done(run) > done
         return self._judged(code, process.said())
 
     def _judged(self, code: int, said: str) -> str:

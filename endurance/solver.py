@@ -45,7 +45,8 @@ def _lies(rng: random.Random) -> Callable[..., Any]:
             replace(good, bound=good.objective - 1), replace(good, association=good.association[:-1]),
             replace(good, association=good.association.astype(float)), replace(good, positions=good.positions[:, :1]),
             replace(good, association=np.full(T, 99)), replace(good, association=np.zeros(T, int)),
-            replace(good, positions=np.tile(problem.centres[0], (T, 1))), None, "a plan", replace(good, positions=None),
+            replace(good, positions=np.tile(problem.centres[0], (T, 1))), None, "a plan",
+            replace(good, positions=None),  # type: ignore[arg-type]
         ])  # fmt: skip
 
     return solve

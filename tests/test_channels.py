@@ -248,6 +248,32 @@ def test_counters_start_anew_with_every_slice():
     assert np.array_equal(once.buffers, again.buffers)
 
 
+class Levelled(nn.Sequential):
+    """Divides by a mean level of its outputs, which it keeps in a buffer without axes."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(3, 8, 3), nn.ReLU(), *end(8))
+        self.register_buffer("level", torch.ones(()))
+
+    def channel_groups(self) -> Groups:
+        return [[("0.weight", 0), ("0.bias", 0), ("4.weight", 1)]]
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        if self.training:
+            self.level.mul_(0.9).add_(0.1 * outputs.detach().abs().mean())
+        return outputs / self.level
+
+
+def test_a_buffer_without_axes_starts_anew_with_every_slice_and_is_put_back():
+    """It must not tell one vehicle what another one saw."""
+    case = case_of(Levelled(), 8, wide=False, probe=True)
+    once, again = case.train(0.5, 3), case.train(0.5, 3)
+    assert once.buffers.shape == (1,)
+    assert np.array_equal(once.buffers, again.buffers)
+    assert once.buffers[0] != float(case.buffers)  # it moved with the slice
+
+
 # the budget
 
 

@@ -1,5 +1,6 @@
 """The config tree: presets, overrides, round trips, and errors in one line that name the key."""
 
+import copy
 import json
 import tomllib
 from pathlib import Path
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+import wording
 from skyfed.config import Config, config_from_tree, differences, load_config
 from skyfed.errors import BadInputError
 from skyfed.pipeline import load_data
@@ -235,7 +237,14 @@ MALFORMED = [
     "flight.epsilon=2", "flight.field=both", "flight.placement=edge", "flight.hold=-1", "flight.sca=1",
     "flight.sca.iterations=0", "flight.sca.precision=0", "flight.sca.start=here", "flight.sca.sides=2",
     "flight.sca.sides=65", "flight.sca.solver=cplex", "flight.sca.seconds=0", "sensing.initial=0",
-    "sensing.initial=1.5", "sensing.decay_length=0", "sensing.decay_length=inf",
+    "sensing.initial=1.5", "sensing.initial=100000000", "sensing.decay_length=0", "sensing.decay_length=inf",
+    "algorithms=afl", "algorithms=[]", "algorithms=[1]", "algorithms=[{label='x'}]", "flight.constraints=[{}]",
+    "flight.constraints={use='x.py:Y'}", "flight.constraints=x.py:Y", "flight.constraints=[3]",
+    "flight.constraints=['no path']", "data.name=3", "data.dirichlet=0", "model.width=0", "train.eta=nan",
+    "train.central_steps=some", "prune.delta=1", "prune.delta=[]", "quantise.s=0", "quantise.scheme=x",
+    "quantise.bucket=x", "server.alpha=x", "server.aggregate=x", "cost.model=x", "cost.battery=-1", "cost.deadline=0",
+    "cost.cpu=fast", "theory.every=-1", "faults.absent=1.0", "faults.absent=2", "faults.absent=[[1]]",
+    "faults.spoil=[[0,0,'x']]", "fleet.poll=9", "fleet.tries=0", "track.to=['x']", "track.to=tensorboard", "device=3",
 ]  # fmt: skip
 
 
@@ -254,8 +263,31 @@ def test_an_unknown_key_far_from_all_others_lists_what_is_allowed():
 @pytest.mark.parametrize("override", MALFORMED)
 def test_a_malformed_setting_is_refused_in_one_line_with_its_key(override):
     message = refusal(override)
-    assert message.startswith(override.partition("=")[0] + " = ")
+    assert message.startswith((override.partition("=")[0] + " = ", override.partition("=")[0] + ": allowed"))
     assert len(message) < 400
+    assert wording.plain(message), message
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("{use='afl', prune={delta=2}}", "row 'afl': prune.delta = 2: must be 'bound' or below 1 or a list"),
+        ("{use='afl', nope=2}", "row 'afl': nope is not a setting; allowed"),
+        ("{use='2ceoafl', quantising=3}", "row '2ceoafl': quantising = 3: must be 'never', 'always' or 'drawn'"),
+        ("{use='2ceoafl', train=3}", "row '2ceoafl': train = 3: must be a table"),
+    ],
+)
+def test_a_row_with_wrong_settings_is_refused_in_plain_words(row, says):
+    message = refusal(f"algorithms=[{row}]")
+    assert message.startswith(f"algorithms, {says}"), message
+    assert wording.plain(message), message
+
+
+def test_faults_that_leave_nothing_to_learn_from_are_refused():
+    assert refusal("faults.attackers=[0,1,2]") == "faults.attackers: all 3 vehicles attack; allowed: fewer"
+    every = [[u, t] for u in range(3) for t in range(12)]
+    assert refusal(f"faults.absent={every}").startswith("faults.absent: all vehicles miss all rounds; allowed: ")
+    load_config("smoke", [*BASE, "faults.attackers=[0,1,1]", f"faults.absent={every[1:]}"])
 
 
 @pytest.mark.parametrize("override", MALFORMED[::5])
@@ -528,7 +560,7 @@ def test_rows_that_are_none_are_refused_in_one_line(rows: str, expected: str):
         ('quantise = {sheme = "eden"}', "quantise.sheme is not a setting; did you mean scheme? allowed in [quantise]"),
         ("kapa = 2", "kapa is not a setting; allowed at the top level: train, prune, quantise, server, theory"),
         ("vehicles = 2", "vehicles is not a setting"),
-        ("train = {kappa = 0}", "train.kappa = 0: must be greater than or equal to 1"),
+        ("train = {kappa = 0}", "train.kappa = 0: must be at least 1"),
         ("train = {eta = 1e39}", "train.eta, train.eta_local: allowed: at most 3e+38"),
         ("server = {alpha = [1.0]}", "server.alpha: allowed: one number for each of the 3 vehicles"),
         ("prune = {delta = [0.1, 0.2, 0.3, 0.4]}", "prune.delta: allowed: [low, high] or one number for each of the 3"),
@@ -602,3 +634,30 @@ def test_settings_of_version_0_1_are_read_by_their_new_name():
     assert load_config("smoke", ["train.genie_steps=7"]).train.central_steps == 7
     with pytest.raises(BadInputError, match=r"train\.central_steps = 0"):
         load_config({"train": {"genie_steps": 0}})
+
+
+def test_a_table_stays_as_it_was_given(tmp_path, monkeypatch):
+    """Paths of files are resolved in a copy: the caller may use the table again from another folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text("")
+    table = {
+        "field": {"file": ["a.csv"]},
+        "algorithms": [{"use": "own.py:A"}, "own.py:B"],
+        "data": {"name": "folder:x"},
+    }
+    before, more = copy.deepcopy(table), {"field": {"file": "b.csv"}, "track": {"dir": "logs"}}
+    config = load_config(table)
+    assert config.field.file == [str(tmp_path / "a.csv")]
+    load_config({}, values=more)
+    assert table == before
+    assert more == {"field": {"file": "b.csv"}, "track": {"dir": "logs"}}
+
+
+def test_a_path_is_a_file_even_where_a_preset_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "smoke").write_text('rounds = 3\n[field]\nfile = "a.csv"\n')
+    assert load_config("smoke").rounds == 20
+    assert load_config("smoke").field.file is None
+    own = load_config(Path("smoke"))
+    assert (own.rounds, own.field.file) == (3, str(tmp_path / "a.csv"))
+    assert load_config(Path("quick")) == load_config("quick")

@@ -210,7 +210,7 @@ class Halves(Constraint):
         ("Empty", {}, "restricts nothing; define allows_points"),
         ("Raises", {"x": 1}, "x is not a setting; allowed: none"),
         ("Halves", {"west": 1}, "west is not a setting; allowed: east"),
-        ("Halves", {"east": "far"}, "east: must be a valid number"),
+        ("Halves", {"east": "far"}, "east: must be a number"),
     ],
 )
 def test_what_cannot_be_loaded_says_so_in_one_line(tmp_path: Path, name: str, settings: dict, told: str) -> None:

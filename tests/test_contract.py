@@ -200,7 +200,7 @@ def pooled(tmp_path_factory: pytest.TempPathFactory) -> Config:
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_number_of_workers_changes_nothing(pooled, workers):
     onboard = Onboard(pooled, load_task(pooled.data))
-    with PoolDriver(pooled, workers) as driver:
+    with PoolDriver(onboard, workers) as driver:
         place = driver._place
         for label in ROWS:
             alone = run_row(station_of(pooled, label, onboard=onboard))

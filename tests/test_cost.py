@@ -30,6 +30,7 @@ from skyfed.world.cost import (
     RadioSettings,
     Spending,
     Where,
+    implausible,
     lateness,
     round_end,
     round_flops,
@@ -290,3 +291,16 @@ def test_a_link_that_carries_nothing_is_named_with_its_length():
 def test_a_step_that_no_weight_could_hold_is_refused_at_once(setting):
     with pytest.raises(BadInputError, match=r"train\.eta_local: allowed"):
         tiny_config(setting)
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("cost.battery=1", "warning: cost.battery = 1 J; usual: 36000 to 3.6e+06 J"),
+        ("cost.flight.speed=1000", "warning: cost.flight.speed = 1000 m/s; usual: 1 to 30 m/s"),
+    ],
+)
+def test_a_device_that_nobody_has_is_named_with_the_usual_range(setting, line):
+    assert implausible(load_config("smoke", [setting]).cost) == [line]
+    assert implausible(load_config("smoke", [setting, "cost.model=law"]).cost) == []
+    assert implausible(load_config("smoke").cost) == []

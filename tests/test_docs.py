@@ -248,3 +248,14 @@ def test_the_code_and_settings_that_a_page_names_are_there(name: str) -> None:
         if not re.search(rf"self\.{name.removeprefix('kit.')}\b", (ROOT / "src/skyfed/kit.py").read_text())
     ]
     assert gone == []
+
+
+@pytest.mark.parametrize("name", [page.name for page in PAGES if page.name != "upgrade.md"])
+def test_the_files_and_modules_that_a_page_names_are_there(name: str) -> None:
+    """Also outside of code marks, and as paths: `src/skyfed/…`, `flight/planner.py`, skyfed.x.y."""
+    text = next(page for page in PAGES if page.name == name).read_text()
+    files = set(re.findall(r"(?<![\w./-])((?:\w+/)+\w+\.py)\b", text)) | set(re.findall(r"\bsrc/[\w/.]*\w", text))
+    places = [ROOT, ROOT / "src", ROOT / "src/skyfed"]
+    lost = [file for file in files - {"path/to/file.py"} if not any((place / file).exists() for place in places)]
+    names = set(re.findall(r"(?<![\w./-])skyfed(?:\.[a-z]\w*)+(?:\.[A-Z]\w*)?(?![\w/-])", text))
+    assert lost + [dotted for dotted in names if not _is_code(dotted)] == []

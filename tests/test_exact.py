@@ -8,6 +8,7 @@ from skyfed.bench.planner import missions
 from skyfed.flight import Options, Problem, plan, verify
 from skyfed.flight.association import GAP
 from skyfed.flight.place import place
+from skyfed.types import IDLE
 
 
 @pytest.mark.parametrize("windows", ["paper", "rolling"])
@@ -142,3 +143,17 @@ def test_a_disc_inside_another_leaves_the_ring_around_it() -> None:
     found = plan(problem)
     assert verify(problem, found) == []
     assert found.objective == pytest.approx(brute_force(problem), abs=GAP + 1e-9)
+
+
+def test_a_single_visit_is_both_the_first_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rounds before it can be flown from the east of the disc, those after it from the north: both must hold."""
+    problem = replace(case(0, classes=1, rounds=3, imax=1), vmax=1e6)
+    centre = problem.centres[0]
+
+    def fly(problem: Problem, start: np.ndarray | None, stop: np.ndarray | None, steps: int) -> np.ndarray | None:
+        point, axis = (stop, 0) if start is None else (start, 1)
+        return np.tile(centre, (steps, 1)) if point[axis] > centre[axis] + 5 else None
+
+    monkeypatch.setattr("skyfed.flight.place.fly_leg", fly)
+    position = place(problem, np.array([IDLE, 0, IDLE]))[1]
+    assert (position > centre + 5).all()

@@ -12,6 +12,7 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
+import wording
 from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.config import Config
 from skyfed.drivers.flower import client_app
@@ -143,8 +144,9 @@ def test_the_policy_of_a_new_vehicle_is_its_config(tmp_path):
 )
 def test_a_bad_policy_is_named(tmp_path, text, words):
     (tmp_path / POLICY).write_text(text)
-    with pytest.raises(BadInputError, match=words):
+    with pytest.raises(BadInputError, match=words) as caught:
         Policy.read(tmp_path)
+    assert wording.plain(str(caught.value))
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyError("x"), RecursionError(), OverflowError("big"), MemoryError()])

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+from learning_cases import onboard_of
 from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.algorithms import KNOWN as ALGORITHMS
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config
+from skyfed.errors import BadInputError
 from skyfed.jobs import Job
-from skyfed.learning.flat import FlatModel, Layout
+from skyfed.learning.flat import FlatModel, Layout, _dead_taps
 from skyfed.learning.local import Trained, seeded
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings
@@ -27,7 +29,7 @@ from skyfed.rng import stream
 from skyfed.runs.start import world_of
 from skyfed.simulate import central_round, federated_round
 from skyfed.station import Station
-from skyfed.types import Arrays, Raw
+from skyfed.types import Arrays, Model, Raw
 from skyfed.wire import Expected, decode
 
 KNOWN = pictures(train=20, side=32).task()
@@ -600,3 +602,31 @@ def test_a_model_that_fails_on_zeros_is_sent_whole():
     played = Round(resnet(f"model.name={__name__}:Picky"), "afl-quant")
     whole = sum(parameter.numel() for parameter in Picky(4, 32).parameters())
     assert {update.size for update in played.updates} == {whole}
+
+
+# what is looked up by identity
+
+
+def test_the_taps_of_parametrised_layers_are_not_those_of_others(monkeypatch):
+    """Their weights are computed at every look, so that one's identity may be the next one's."""
+    known = {nn.Parameter: id}
+    monkeypatch.setattr("skyfed.learning.flat.id", lambda it: known.get(type(it), lambda _: 0)(it), raising=False)
+    layers = [nn.Conv2d(3, 3, size, padding=size // 2) for size in (3, 5)]
+    model = nn.Sequential(*map(nn.utils.parametrizations.weight_norm, layers))
+    assert _dead_taps(model, conv_inputs(model, (3, 1, 1))) == {}
+
+
+def test_a_model_without_a_live_weight_is_refused():
+    """A 1x1 kernel on a 1x1 map with padding and a stride of 2 meets only padding."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 1, stride=2, padding=1, bias=False), nn.Flatten())
+    with pytest.raises(BadInputError, match="no weight of the module can have a gradient"):
+        FlatModel(model, inputs=(3, 1, 1))
+
+
+def test_models_that_share_weights_and_differ_in_buffers_are_scored_apart():
+    engine = onboard_of(tiny_config()).engine
+    model = engine.initial()
+    other = Model(model.weights, model.buffers + np.float32(3))
+    loss = engine.score(model, 0, 8).loss
+    assert not np.array_equal(engine.score(other, 0, 8).loss, loss)
+    assert np.array_equal(engine.score(model, 0, 8).loss, loss)

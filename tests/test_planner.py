@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from flight_cases import case
 from skyfed.bench.planner import missions
 from skyfed.config import load_config
 from skyfed.errors import BadInputError, InfeasibleError
-from skyfed.flight import Options, load_fleet_plan, plan, planner, verify
+from skyfed.flight import Options, Problem, load_fleet_plan, plan, planner, verify
 from skyfed.flight.fleet_plan import age_of_information
 from skyfed.flight.planner import METHODS, fell_back
 from skyfed.flight.remote import plan_fleet
@@ -144,7 +145,7 @@ def test_a_planner_of_ones_own_that_always_fails_is_not_replaced_in_silence(
         "    return plan(problem, 'hover', options)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     (tmp_path / "half_planner.py").write_text(source.replace("{failing}", "()"))
     config = load_config("smoke", ["flight.method=half_planner:solve", "vehicles=2", "rounds=12"])
     mission = prepare_mission(config.field, config.flight, config.sensing, 2, 12, config.seed)
@@ -185,3 +186,14 @@ def test_a_planner_of_ones_own_may_be_a_file(tmp_path: Path) -> None:
     )
     config = load_config("smoke", [f'flight.method="{tmp_path}/mine.py:solve"'])
     assert planner.load_solver(config.flight.method).__name__ == "solve"
+
+
+def test_a_planner_that_runs_out_of_memory_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one would be none that was asked for; a worker process starts again with all its memory."""
+
+    def greedy_for_memory(problem: Problem, options: Options) -> Plan:
+        raise MemoryError
+
+    monkeypatch.setattr("skyfed.flight.exact.solve", greedy_for_memory)
+    with pytest.raises(MemoryError):
+        plan(SMALL, "exact")

@@ -1,3 +1,5 @@
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -6,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flight_cases import case
+from skyfed.config import load_config
 from skyfed.errors import BadInputError
 from skyfed.flight.problem import Problem, spread_imax, window_spans
+from skyfed.pipeline import prepare
 
 
 @pytest.mark.parametrize(
@@ -161,3 +165,39 @@ def test_plain_lists_are_taken_for_arrays() -> None:
 def test_what_is_no_array_is_refused_in_one_line(change: dict, says: str) -> None:
     with pytest.raises(BadInputError, match=f"^flight problem: {says}"):
         changed(**change)
+
+
+# flights that could not stay in the region
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["flight.dmin=2000"], "flight.dmin = 2000: no two points of the region of 1000 x 1000 m are so far apart"),
+        (["flight.dmin=2000"], "allowed: at most 1414, or a larger field.region"),
+        (["field.region=[10,10]"], "field.region: no point of the 10 x 10 m lies over a single disc"),
+        (["field.region=[10,10]", "field.radii=[400,500]", "flight.field='true'"], "smaller field.radii or field.zeta"),
+    ],
+)
+def test_a_mission_that_leaves_the_region_is_refused(settings: list[str], says: str) -> None:
+    with pytest.raises(BadInputError, match=re.escape(says)):
+        prepare(load_config("smoke", settings))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["flight.dmin=1400"],
+        ["field.region=[10,10]", "field.radii=[0.5,1]", "rounds=3"],
+        ["rounds=1", "flight.dmin=2000"],
+        ["field.classes=1", "field.region=[10,10]"],
+    ],
+)
+def test_a_mission_that_can_stay_in_the_region_is_prepared(settings: list[str]) -> None:
+    assert prepare(load_config("smoke", settings)).problems
+
+
+def test_a_survey_far_away_widens_the_region(tmp_path: Path) -> None:
+    rows = [f"{c},{5000 + 900 * c},{4000 * (c % 2)},40" for c in range(10)]
+    (tmp_path / "far.csv").write_text("\n".join(["class,x,y,deviation", *rows]))
+    assert prepare(load_config("smoke", [f"field.file={tmp_path / 'far.csv'}", "flight.dmin=2000"])).problems

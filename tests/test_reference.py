@@ -316,7 +316,7 @@ def test_weights_and_buffers_after_a_round_equal_the_reference(case, algorithm):
             sent = layout.of_live(trained.d)
             sent = sent if update.mask is None else sent[update.mask]
             assert np.abs(update.body.values - sent).max() <= 1e-7 * np.abs(sent).max()
-    after = step(station.algorithm, state, iter(messages), ROUND)
+    after = step(station, state, iter(messages), ROUND)
     weights, buffers = case.onboard.engine.whole(after["weights"]), after["buffers"]
     plain_weights, plain_buffers = reference_round(case, algorithm)
     assert np.abs(weights - plain_weights).max() <= 1e-6 * max(1, np.abs(plain_weights).max())

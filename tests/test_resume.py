@@ -602,6 +602,37 @@ def test_code_of_a_user_that_changes_in_between_is_noticed(tmp_path):
         assert told == [f"warning: {tmp_path}/mine.py has changed since this run began; a new folder would start over"]
 
 
+def test_defaults_of_a_user_s_algorithm_that_change_in_between_are_noticed(tmp_path, monkeypatch):
+    """A module by its dotted name has no file whose hash is kept; its defaults are in no config."""
+    source = (
+        REMEMBERS
+        + """
+from pydantic import Field
+from skyfed.blocks.tables import Settings as Tables
+
+class Own(Tables):
+    pull: float = Field(0.25)
+
+class Pulls(Remembers):
+    Settings = Own
+"""
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "pulling.py").write_text(source)
+    config = small('algorithms=["pulling:Pulls", "afl"]')
+    assert not any("changed" in line for line in go(tmp_path / "run", config, "Pulls", 2).lines)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["settings"].keys() == {"Pulls"}
+    assert manifest["settings"]["Pulls"]["pull"] == 0.25
+    sys.modules["pulling"].Own.model_fields["pull"].default = 0.75
+    sys.modules["pulling"].Own.model_rebuild(force=True)
+    for _ in range(2):
+        told = [line for line in go(tmp_path / "run", config).lines if "changed" in line]
+        assert told == [
+            "warning: Pulls: pull has changed from 0.25 to 0.75 since this run began; a new folder would start over"
+        ]
+
+
 def test_fewer_checkpoints_cost_rounds_but_not_bits(unbroken, tmp_path):
     config = small("checkpoint_every=3")
     go(tmp_path / "run", config, "2ceoafl", 4)

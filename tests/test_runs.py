@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from skyfed.runs import flights as flights_module
 from skyfed.runs import folder as folder_module
 from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import RunFolder
+from skyfed.runs.recorder import RowRecorder
 from skyfed.types import Plan
 from skyfed.world.mission import Mission, prepare_mission
 from waiting import LONG
@@ -368,3 +370,12 @@ def test_the_number_of_workers_does_not_change_a_bit(tmp_path, config, mission):
     one, _ = fly(tmp_path / "one", config, mission, workers=1)
     two, _ = fly(tmp_path / "two", config, mission, workers=2)
     assert same(one, two)
+
+
+def test_forgetting_is_the_mean_over_the_places_that_are_tested():
+    """A place without test samples is neither remembered nor forgotten: it does not count as 0."""
+    recorder = SimpleNamespace(_best_class=None)
+    assert RowRecorder._forget(recorder, [0.5, 0.8, None]) == 0.0
+    assert RowRecorder._forget(recorder, [0.3, 0.9, None]) == pytest.approx(0.1)
+    assert RowRecorder._forget(recorder, [0.5, 0.5, None]) == pytest.approx(0.2)
+    assert RowRecorder._forget(recorder, [None, None, None]) == 0.0

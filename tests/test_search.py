@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import wording
 from in_process import Popen
 from skyfed.cli import run_arguments
 from skyfed.config import load_config
@@ -101,6 +102,7 @@ def test_a_bad_table_is_one_line_and_exit_code_2(tmp_path, capsys, text, says):
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1
+    assert wording.plain(said.strip())
     assert not (tmp_path / "out").exists()
 
 
@@ -283,3 +285,11 @@ def test_a_real_search_from_the_command_line(tmp_path, capsys, monkeypatch):
     before = (tmp_path / "out" / "search.json").read_bytes()
     assert run_arguments(words) == 0
     assert (tmp_path / "out" / "search.json").read_bytes() == before
+
+
+def test_what_a_killed_process_left_half_written_is_no_other_search(tmp_path):
+    place = tmp_path / "out"
+    place.mkdir()
+    (place / ".search.json.99999999.part").write_text("{")
+    Trials(place, read(tmp_path).about())
+    assert list(place.iterdir()) == []

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import wording
 from in_process import Popen, undrawn
 from skyfed.cli import app
 from skyfed.errors import BadInputError, SkyfedError
@@ -83,6 +84,12 @@ BAD = {
     "a grid over seeds": "[grid]\nseed = [5, 6]",
     "a seed in a setting": "set = ['seed=3']",
     "a name that is taken": "[[variant]]\nname = 'logs'",
+    "a base that is no text": "base = 3",
+    "settings that are no list": "set = 'rounds=1'",
+    "seeds that are a number": "seeds = 3",
+    "a grid that is no table": "grid = [1]",
+    "an axis that is no list": "[grid]\nrounds = 3",
+    "a variant that is no list": "variant = {name = 'x'}",
     "too many runs": "[grid]\nrounds = " + str(list(range(1, 102))) + "\nvehicles = " + str(list(range(1, 121))),
 }
 
@@ -94,6 +101,15 @@ def test_what_cannot_be_run_is_refused_in_a_line(text, tmp_path):
     assert len(str(caught.value)) > 10
     assert "\n" not in str(caught.value)
     assert "pattern" not in str(caught.value)
+    assert wording.plain(str(caught.value))
+
+
+def test_too_many_runs_are_counted_before_any_config_is_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr("skyfed.runs.sweep_file.load_config", lambda *_: pytest.fail("a config was checked"))
+    with pytest.raises(BadInputError, match="more than 10000 runs"):
+        read_sweep(written(tmp_path, BAD["too many runs"]))
+    with pytest.raises(BadInputError, match="more than 10000 runs"):
+        read_sweep(written(tmp_path, "seeds = '0-199'\n[grid]\nrounds = " + str(list(range(1, 52)))))
 
 
 def test_a_model_that_is_not_there_is_refused_before_anything_is_run(tmp_path):

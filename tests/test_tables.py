@@ -8,8 +8,10 @@ from rich.table import Table
 
 from page_cases import FIVE, settings, without_formula, write_run
 from run_cases import rows_of
+from skyfed.errors import BadInputError
 from skyfed.report import score, terminal_tables
 from skyfed.report.score import ModelScore
+from skyfed.report.summary import summarise
 from skyfed.report.terminal_tables import print_resources, print_seeds, print_summary, print_sweep, show
 
 
@@ -72,3 +74,10 @@ def test_an_algorithm_without_the_paper_s_sizes_shows_none(
     sent, _, formula = line.replace("│", " ").split()[6:9]
     assert float(sent) > 0
     assert formula == "-"
+
+
+def test_a_summary_of_what_is_not_there_is_refused(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"no algorithm 'fedavg'; allowed in this run: .*2ceoafl"):
+        summarise(run, "fedavg")
+    with pytest.raises(BadInputError, match="not a run's folder"):
+        summarise(tmp_path / "nope", "afl")

@@ -9,17 +9,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from learning_cases import exchanged, onboard_of, run_row, station_of
+from learning_cases import exchanged, onboard_of, run_row, start_of, station_of
 from run_cases import fleet_plan, pictures, tiny_config
 from skyfed.config import Config
 from skyfed.drivers.execute import execute
+from skyfed.drivers.pool import PoolDriver
 from skyfed.errors import BadInputError
 from skyfed.learning.batches import Batches
+from skyfed.learning.evaluate import try_task
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.start import world_of
 from skyfed.runs.tables import Table
+from skyfed.simulate import federated_round
 from skyfed.tasks import DataSettings, Samples, Task, load_task
-from skyfed.tasks.task import check_task
+from skyfed.tasks.task import check_task, cross_entropy
 from skyfed.world import World
 from skyfed.world.sensing import split_pools
 
@@ -338,6 +341,12 @@ BAD = {
     "words": (changed(targets=np.full((400, 3), "a")), "must be finite numbers"),
     "objects": (changed(inputs=WHOLE.train.inputs.astype(object)), "must be finite numbers"),
     "no outputs": (replace(WHOLE, outputs=0), "outputs must be 1 or more"),
+    "a loss by its name": (replace(WHOLE, loss="cross_entropy"), "loss is a str; allowed: a function"),
+    "a metric that is a number": (replace(WHOLE, metrics={"error": 3}), "error is a int; allowed: a function"),
+    "labels above the outputs": (
+        replace(pictures().task(), outputs=3),
+        "targets are 0 to 3; allowed with outputs = 3: 0 to 2",
+    ),
 }
 
 
@@ -350,6 +359,75 @@ def test_tasks_that_cannot_be_are_refused_in_one_line(task, expected):
     assert message.startswith("data.name = 'mine.py:load': ")
     assert "\n" not in message
     assert check_task(WHOLE, "mine.py:load") is WHOLE
+
+
+def binary(outputs, targets, reduction="mean"):
+    return functional.binary_cross_entropy_with_logits(outputs.squeeze(1), targets, reduction=reduction)
+
+
+LABELLED, NUMBERS = pictures().task(), np.linspace(0, 1, 400)
+REAL = replace(WHOLE, train=replace(WHOLE.train, targets=NUMBERS), outputs=1)
+JUDGED = {
+    "a loss of one number": (
+        replace(LABELLED, loss=lambda outputs, targets, reduction="mean": functional.cross_entropy(outputs, targets)),
+        "loss of the task: ValueError: gave shape () for 4 samples (allowed: as torch's own, with reduction=",
+    ),
+    "a loss without a reduction": (
+        replace(LABELLED, loss=lambda outputs, targets: None), "'reduction' (allowed: as torch's own, with reduction="
+    ),
+    "a score of one number": (
+        replace(LABELLED, score=lambda outputs, targets: outputs.mean()), "() for 4 samples (allowed: one number per sa"
+    ),
+    "a score per label": (
+        replace(WHOLE, score=lambda outputs, targets: outputs > 0), "gave shape (2, 3) for 2 samples (allowed: one numb"
+    ),
+    "a score above 1": (
+        replace(LABELLED, score=lambda outputs, targets: 5.0 * (targets + 1)), "gave 5 to 20 (allowed: one number per"
+    ),
+    "true and false": (
+        replace(REAL, train=replace(REAL.train, targets=NUMBERS > 0.5), loss=binary),
+        "(true and false reach it as whole numbers; a loss of real numbers needs float32 targets)",
+    ),
+    "several true and false": (
+        changed(targets=WHOLE.train.targets > 0), "(several labels must be float32)"
+    ),
+    "real numbers as labels": (
+        replace(REAL, loss=cross_entropy), "(real targets need a loss of real numbers, as torch.nn.functional.mse_loss)"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "expected"), JUDGED.values(), ids=JUDGED)
+def test_a_loss_or_score_that_does_not_fit_the_targets_is_refused_with_what_would(task, expected):
+    with pytest.raises(BadInputError) as caught:
+        try_task(task)
+    assert expected in str(caught.value), caught.value
+    try_task(WHOLE)
+    try_task(LABELLED)
+
+
+def test_a_loader_that_gives_other_samples_in_a_worker_is_noticed(tmp_path):
+    text = """
+import os
+import numpy as np
+from skyfed.tasks import Samples, Task
+
+def load():
+    seed = {}
+    samples = Samples(np.random.default_rng(seed).random((40, 4), np.float32), np.arange(40) % 4, np.arange(40) % 4)
+    return Task(samples, samples, ("a", "b", "c", "d"), 4)
+"""
+    for name, seed in (("fixed.py", "0"), ("fickle.py", "os.getpid()")):
+        (tmp_path / name).write_text(text.format(seed))
+        config = tiny_config(f"data.name={tmp_path / name}:load", "model.name=mlp", "algorithms=['afl']")
+        onboard = onboard_of(config, load_task(config.data))
+        with PoolDriver(onboard, 2) as driver:
+            station = station_of(config, "afl", driver, onboard)
+            if seed == "0":
+                assert federated_round(station, 0, start_of(station))[1].uploads
+                continue
+            with pytest.raises(BadInputError, match="gave other samples in a worker process"):
+                federated_round(station, 0, start_of(station))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from flight_cases import brute_force, case
 from skyfed.errors import BadInputError
 from skyfed.flight import plan, travel, verify
 from skyfed.flight.discs import samples
-from skyfed.flight.travel import STATES, Network, _covering_radius, flyable_network, optimistic_network
+from skyfed.flight.travel import STATES, Network, _covering_radius, _that_fits, flyable_network, optimistic_network
 from skyfed.flight.walk_search import WalkSearch
 from skyfed.types import IDLE
 
@@ -141,3 +141,13 @@ def test_a_network_too_large_for_memory_is_refused_in_one_line(monkeypatch: pyte
     monkeypatch.setattr(travel, "_MEMORY", 1000)
     with pytest.raises(BadInputError, match=r"flight.vmax = 20: exact would need .* use flight.method = greedy"):
         plan(problem)
+
+
+def test_so_many_classes_that_exact_has_no_memory_for_them_are_refused_before_any_is_taken() -> None:
+    problem = case(0, classes=900, rounds=4, vmax=1.0, dmin=0.0, side=300.0, radii=(1.0, 2.0))
+
+    def build(rings: int) -> Network:
+        pytest.fail("a network was built")
+
+    with pytest.raises(BadInputError, match=r"flight.vmax = 1: exact would need \d+ GiB for 900 classes"):
+        _that_fits(problem, build, 1)

@@ -5,12 +5,14 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
 
 from skyfed import workers
 from skyfed.algorithms import KNOWN, Row, check_rows, find_class, merged
@@ -24,7 +26,7 @@ from skyfed.flight.problem import FlightSettings
 from skyfed.imports import absolute_path
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
 from skyfed.presets import DEFAULT, describe
-from skyfed.settings import StrictSettings
+from skyfed.settings import StrictSettings, what_is_wrong
 from skyfed.tasks import DataSettings
 from skyfed.theory.settings import TheorySettings
 from skyfed.track.settings import TrackSettings
@@ -155,6 +157,10 @@ class Config(StrictSettings):
             raise ValueError(
                 f"faults.absent: allowed: [vehicle, round] below [{self.vehicles}, {self.rounds}], or a probability"
             )
+        if isinstance(absent, list) and len({tuple(pair) for pair in absent}) == self.vehicles * self.rounds:
+            raise ValueError("faults.absent: all vehicles miss all rounds; allowed: an upload or more")
+        if len(set(self.faults.attackers)) == self.vehicles:
+            raise ValueError(f"faults.attackers: all {self.vehicles} vehicles attack; allowed: fewer")
         named = [*self.faults.attackers, *(u for u, _, _ in self.faults.spoil)]
         if any(u >= self.vehicles for u in named):
             raise ValueError(f"faults: vehicle {max(named)} is named; allowed: below {self.vehicles}")
@@ -194,7 +200,7 @@ def load_config(
     for override in [overrides] if isinstance(overrides, str) else overrides:
         _apply(tree, override)
     for key, value in (values or {}).items():
-        nested: Any = value
+        nested: Any = deepcopy(value)  # files are resolved in place
         for part in reversed(key.split(".")):
             nested = {part: nested}
         tree = merged(tree, nested)
@@ -239,15 +245,17 @@ def _tree(source: Source) -> dict[str, Any]:
     if isinstance(source, Config):
         return source.model_dump(mode="json", exclude_none=True)
     if isinstance(source, Mapping):
-        return merged({}, source)
+        return deepcopy(dict(source))
     if not isinstance(source, str | Path):
         raise BadInputError(f"a config of type {type(source).__name__}; allowed: a preset, a file, a table, a Config")
-    names, source, path = describe(), str(source), Path(source)
+    names, path = describe(), Path(source)
+    own = isinstance(source, Path) and path.is_file()  # a path is the user's file, even where a preset has its name
+    source = str(source)
     try:
-        if source in names:
+        if source in names and not own:
             text = resources.files("skyfed.presets").joinpath(f"{source}.toml").read_text(encoding="utf-8")
         elif path.is_file():
-            text = path.read_text(encoding="utf-8")
+            text, own = path.read_text(encoding="utf-8"), True
         else:
             raise BadInputError(f"{source!r} is neither a preset nor a file; presets: {', '.join(names)}")
         tree = tomllib.loads(text)
@@ -257,7 +265,7 @@ def _tree(source: Source) -> dict[str, Any]:
         raise BadInputError(f"{source}: {error}") from None
     except OSError as error:
         raise BadInputError(f"{source}: {error.strerror or error}") from None
-    if path.is_file():
+    if own:
         _resolve_files(tree, path.parent)
     return tree
 
@@ -327,17 +335,19 @@ def _one_line(error: ValidationError, tree: dict[str, Any], model: type[BaseMode
     details = error.errors(include_url=False, include_context=True)
     first = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
     path: list[str] = []
+    about: FieldInfo | None = None
     for part in first["loc"]:
         if not isinstance(part, str) or (part not in model.model_fields and first["type"] != "extra_forbidden"):
             break
         path.append(part)
-        inner = model.model_fields[part].annotation if part in model.model_fields else None
+        about = model.model_fields.get(part)
+        inner = about.annotation if about is not None else None
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
             break
-        model = inner
-    if not path and first["type"] == "value_error":  # a check across tables, which names its key itself
-        return _plain(first["msg"])
+        model, about = inner, None
     key = ".".join(path)
+    if first["type"] == "value_error" and about is None:  # a check across settings, which names them itself
+        return f"{key}.{what_is_wrong([first])}".lstrip(".")
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(path[-1], model.model_fields, 1)
         hint = f"did you mean {near[0]}? " if near else ""
@@ -346,16 +356,10 @@ def _one_line(error: ValidationError, tree: dict[str, Any], model: type[BaseMode
     value: Any = tree
     for part in path:
         value = value.get(part) if isinstance(value, dict) else value
-    about = model.model_fields[path[-1]] if path and path[-1] in model.model_fields else None
     related = [d for d in details if list(d["loc"][: len(path)]) == path]
-    allowed = " or ".join(dict.fromkeys(_plain(d["msg"]) for d in related))
     meaning = f" ({about.description})" if about is not None and about.description else ""
     shown = json.dumps(value, default=str)
-    return f"{key} = {shown if len(shown) < 60 else shown[:57] + '...'}: {allowed}{meaning}"
-
-
-def _plain(message: str) -> str:
-    return message.removeprefix("Value error, ").replace("Input should be", "must be")
+    return f"{key} = {shown if len(shown) < 60 else shown[:57] + '...'}: {what_is_wrong(related)}{meaning}"
 
 
 def leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,14 +1,19 @@
 """What can go wrong, by who has to act; the command line turns each into one line and an exit code."""
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+_PACKAGE = str(Path(__file__).parent)
 
 
 class SkyfedError(Exception):
-    """The work failed."""
+    """The work failed; `trace` is the way there through the user's own code, which a worker process sends along."""
 
     exit_code = 1
+    trace = ""
 
 
 class BadInputError(SkyfedError):
@@ -51,9 +56,7 @@ def printable(value: Any) -> Any:
 
 
 @contextmanager
-def own_code(
-    what: str, failure: type[SkyfedError] = OwnCodeError, hint: str = " (skyfed --traceback shows where)"
-) -> Iterator[None]:
+def own_code(what: str, failure: type[SkyfedError] = OwnCodeError, hint: str = "") -> Iterator[None]:
     """Turn whatever a user's own code raises into one line that says what failed."""
     try:
         yield
@@ -61,4 +64,19 @@ def own_code(
         raise
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())
-        raise failure(f"{what}: {type(error).__name__}: {reason}{hint}") from error
+        failed = failure(f"{what}: {type(error).__name__}: {reason}{hint}")
+        failed.trace = trace_of(error)
+        raise failed from error
+
+
+def trace_of(error: BaseException) -> str:
+    """Return the traceback from the first line that is not skyfed's, without the last one: the message has it."""
+    frame = error.__traceback__
+    while frame is not None and _of_skyfed(frame.tb_frame.f_code.co_filename):
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(type(error), error, frame)[:-1])
+
+
+def _of_skyfed(file: str) -> bool:
+    """Tell whether a file is skyfed's own, or part of what imports modules and runs `with` blocks."""
+    return file.startswith((_PACKAGE, "<frozen")) or file.endswith("contextlib.py")

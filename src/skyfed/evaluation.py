@@ -28,7 +28,8 @@ def test_models(station: Station, t: int, state: Arrays) -> Tested:
     whole, metrics = first.score, first.metrics
     mine = [first] * world.vehicles
     if len(scores) > 1:
-        mine = [scores[algorithm.serves(state, u)] for u in range(world.vehicles)]
+        with own_code(f"{station.label}: serves, round {t}"):
+            mine = [scores[algorithm.serves(state, u)] for u in range(world.vehicles)]
         score, loss = score.copy(), loss.copy()
         for growth, own in zip(world.schedule.test, mine, strict=True):
             held = growth.at(t)

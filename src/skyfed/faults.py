@@ -21,7 +21,7 @@ Spoil = Literal["garbage", "nan", "round", "vehicle"]
 class FaultSettings(StrictSettings):
     """Faults made on purpose."""
 
-    absent: list[tuple[Index, Index]] | Annotated[float, Field(ge=0, le=1)] = Field(
+    absent: list[tuple[Index, Index]] | Annotated[float, Field(ge=0, lt=1)] = Field(
         [], description="who misses which round: [vehicle, round] pairs, or the probability with which each misses any"
     )
     attack: Literal["flip", "scale"] = Field(

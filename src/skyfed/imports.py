@@ -38,7 +38,7 @@ def absolute_path(name: str, base: Path) -> str:
 def import_path(name: str, setting: str) -> Any:
     """Return what an import path names; raises BadInputError in one line for whatever goes wrong."""
     module, _, attribute = name.rpartition(":")
-    with own_code(f"{setting} = {name!r}", BadInputError, ""):  # whatever a module does when it is imported
+    with own_code(f"{setting} = {name!r}", BadInputError):  # whatever a module does when it is imported
         check_path(name)
         source = _from_file(Path(module)) if module.endswith(".py") else _from_path(module)
     if not hasattr(source, attribute):

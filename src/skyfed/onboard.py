@@ -38,10 +38,13 @@ class Onboard:
         for row in config.rows:
             settings = config.settings_of(row)
             self.engine.pruner(settings.prune)
-            self.algorithms[row.name] = algorithm = find_class(row)(settings, fleet)
-            own_title = vars(type(algorithm)).get("title", "")  # a class made from another has its own name
+            where, kind = f"algorithms, row {row.name!r}", find_class(row)
+            with own_code(f"{where}: __init__", BadInputError):
+                self.algorithms[row.name] = algorithm = kind(settings, fleet)
+            own_title = vars(kind).get("title", "")  # a class made from another has its own name
             config.show(row.name, own_title, algorithm.central)
-            where, sizes = f"algorithms, row {row.name!r}", algorithm.parts()
+            with own_code(f"{where}: parts", BadInputError):
+                sizes = algorithm.parts()
             try:
                 check_sizes(sizes)
             except ValueError as error:
@@ -111,7 +114,7 @@ class Onboard:
     def _central(self, job: Job) -> Reply:
         """Train centrally on the union of all data."""
         algorithm, kit = self.algorithms[job.label], self.kit(job)
-        with kit.seeded():
+        with own_code(f"{job.label}: train, round {job.round}"), kit.seeded():
             state = algorithm.train(kit, job.sent)
         return Reply({"loss": kit.loss}, arrays=state)
 
@@ -127,6 +130,12 @@ class Onboard:
         settings = self.algorithms[job.label].settings
         with self.kit(job).seeded():
             return probe_vehicle(self.engine, settings.train, settings.theory, self.config.seed, job)
+
+
+def start_of(onboard: Onboard, label: str) -> Arrays:
+    """Return a row's state before round 0."""
+    with own_code(f"{label}: start"):
+        return checked(onboard.algorithms[label].start(onboard.engine.initial()), "its state")
 
 
 def report_of(upload: Upload) -> dict[str, Any]:

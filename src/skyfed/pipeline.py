@@ -49,20 +49,13 @@ def load_data(config: "Config", plain: bool) -> "Task":
     return task
 
 
-def plan_flights(
-    folder: "RunFolder", config: "Config", mission: "Mission", plain: bool, done: Callable[[int], None] = lambda u: None
-) -> "FleetPlan":
+def plan_flights(folder: "RunFolder", config: "Config", mission: "Mission", plain: bool) -> "FleetPlan":
     """Plan what is not planned yet, with a bar; every finished flight is saved at once."""
     from skyfed.report.live import counting
     from skyfed.runs.flights import plan_into
 
     with counting("planning", config.vehicles, "vehicles", plain) as advance:
-
-        def note(vehicle: int, plan: object) -> None:
-            done(vehicle)
-            advance()
-
-        return plan_into(folder, config, mission, config.processes, note)
+        return plan_into(folder, config, mission, config.processes, lambda vehicle, plan: advance())
 
 
 def train(

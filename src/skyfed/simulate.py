@@ -12,7 +12,6 @@ from typing import Protocol
 
 import numpy as np
 
-from skyfed.algorithms.base import Algorithm
 from skyfed.diagnostics import Diagnosis
 from skyfed.errors import DivergedError, own_code
 from skyfed.evaluation import test_models
@@ -44,14 +43,14 @@ def run(station: Station, recorder: Recorder, state: Arrays, first: int = 0) -> 
 
 def federated_round(station: Station, t: int, state: Arrays) -> tuple[Arrays, Report]:
     """Send, let the vehicles train, gather their bytes, step (Eqs. 8-13)."""
-    algorithm, report = station.algorithm, Report(t)
+    report = Report(t)
     sent = station.sends(t, state)
     report.chosen = list(sent)
     state, sent = converse(station, t, state, sent, report)
 
     diagnosis = Diagnosis(station, t)
-    messages = diagnosis.watch(station.exchange(t, algorithm.exchanges - 1, sent, report))
-    after = step(algorithm, state, messages, t)
+    messages = diagnosis.watch(station.exchange(t, station.algorithm.exchanges - 1, sent, report))
+    after = step(station, state, messages, t)
     station.tell(report)
     refuse_useless(station, report)
     report.train_loss = float(np.mean(losses)) if (losses := report.losses()) else float("nan")
@@ -71,18 +70,19 @@ def converse(
     for exchange in range(station.algorithm.exchanges - 1):
         messages = list(station.exchange(t, exchange, sent, report))
         had = sent
-        state, sent = station.algorithm.answer(state, messages, t, exchange)
+        with own_code(f"{station.label}: answer, round {t}"):
+            state, sent = station.algorithm.answer(state, messages, t, exchange)
         report.downlink_bytes += station.downlink_bytes(t, sent, had)
     return state, sent
 
 
-def step(algorithm: Algorithm, state: Arrays, messages: Iterator[Message], t: int) -> Arrays:
+def step(station: Station, state: Arrays, messages: Iterator[Message], t: int) -> Arrays:
     """Let the station step by the uploads that came; without any, it stays as it is."""
     first = next(messages, None)
     if first is None:
         return state
-    with own_code(f"{algorithm.title or type(algorithm).__name__}: step, round {t}"):
-        after = checked(algorithm.step(state, Once(chain([first], messages)), t), "its state")
+    with own_code(f"{station.label}: step, round {t}"):
+        after = checked(station.algorithm.step(state, Once(chain([first], messages)), t), "its state")
     for _ in messages:
         pass  # a step need not look at every upload, but every upload is recorded
     return after

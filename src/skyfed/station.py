@@ -10,7 +10,7 @@ from skyfed.blocks.buffers import IGNORED
 from skyfed.errors import own_code
 from skyfed.jobs import Driver, Job, Jobs, Missing, Reply, Upload
 from skyfed.onboard import Onboard, upload_of
-from skyfed.types import Arrays, Floats
+from skyfed.types import Arrays, Floats, checked
 from skyfed.wire import DecodeError, Expected, Message, decode_parts, encode_content
 from skyfed.world import Effort, Spending, World
 
@@ -84,13 +84,15 @@ class Station:
 
     def sends(self, t: int, state: Arrays) -> dict[int, Arrays]:
         """Return what every vehicle that takes part in round t is sent."""
-        with own_code(f"{self.label}: select or send, round {t}"):
+        with own_code(f"world.use: view, round {t}"):
             view = self.world.view(t)
+        with own_code(f"{self.label}: select, round {t}"):
             chosen = sorted({int(u) for u in self.algorithm.select(t, view)})
             absent = sorted(set(chosen) - set(view.present))
             if absent:
                 raise ValueError(f"chose vehicle {absent[0]}, which is not there; allowed: {view.present}")
-            return {u: self.algorithm.send(state, u, t) for u in chosen}
+        with own_code(f"{self.label}: send, round {t}"):
+            return {u: checked(self.algorithm.send(state, u, t), "what it sends") for u in chosen}
 
     def exchange(self, t: int, exchange: int, sent: dict[int, Arrays], report: Report) -> Iterator[Message]:
         """Yield the uploads that come back, in vehicle order; those of no use are noted and left out."""

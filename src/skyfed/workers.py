@@ -186,8 +186,10 @@ class _Worker(subprocess.Popen[bytes]):
         failed, payload = _read_frame(self.stdout) or (False, None)
         if not failed or payload is None:
             return payload
-        kind, message = json.loads(payload)
-        raise getattr(errors, kind, errors.SkyfedError)(message)
+        kind, message, trace = json.loads(payload)
+        error: errors.SkyfedError = getattr(errors, kind, errors.SkyfedError)(message)
+        error.trace = trace
+        raise error
 
 
 def load_handler(name: str) -> Handler:
@@ -265,7 +267,7 @@ def _serve(name: str) -> None:
         except errors.SkyfedError as error:  # reported to the parent, which ends the work with it
             if _starved(error.__cause__):
                 os._exit(_NO_MEMORY)  # a new process has all its memory back
-            answer, failed = json.dumps([type(error).__name__, str(error)]).encode(), True
+            answer, failed = json.dumps([type(error).__name__, str(error), error.trace]).encode(), True
         _write_frame(answers, answer, failed)
 
 

@@ -75,7 +75,7 @@ def _against_student(fleet: Prepared, pairs: int, progress: Progress) -> list[Ro
             theirs_round(module, pictures, 1, 5, 0.375, 0.1)
         torch.set_num_threads(1)
 
-    with PoolDriver(fleet.onboard.config, cores) as driver:
+    with PoolDriver(fleet.onboard, cores) as driver:
 
         def engine() -> None:
             cpu.extend(reply.words["cpu"] for reply in driver.call([fleet.job(state, u) for u in range(4)]))

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from traceback import print_exception
 
 import click
 
@@ -32,8 +31,9 @@ def run_arguments(arguments: list[str]) -> int:
             sys.stdout.flush()
     except SkyfedError as error:
         if traceback:
-            print_exception(error)
-        print(f"skyfed: {_one_line(str(error))}", file=sys.stderr)
+            print(error.trace, end="", file=sys.stderr)
+        hint = " (skyfed --traceback shows where)" if error.trace and not traceback else ""
+        print(f"skyfed: {_one_line(str(error))}{hint}", file=sys.stderr)
         return error.exit_code
     except click.exceptions.Exit as ended:
         return ended.exit_code
@@ -42,7 +42,9 @@ def run_arguments(arguments: list[str]) -> int:
         return 2
     except click.ClickException as error:
         verb = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "skyfed"
-        print(f"skyfed: {error.format_message().splitlines()[0]} (see {verb} --help)", file=sys.stderr)
+        # typer writes its suggestion into the message, and click would add the same once more
+        message = error.message if "Did you mean" in error.message else error.format_message()
+        print(f"skyfed: {message.splitlines()[0]} (see {verb} --help)", file=sys.stderr)
         return 2
     except StoppedError as stopped:
         try:

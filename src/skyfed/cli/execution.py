@@ -22,16 +22,18 @@ if TYPE_CHECKING:
 
 def plan_flights(folder: "RunFolder", config: "Config", mission: "Mission", plain: bool, again: str) -> "FleetPlan":
     """Plan what is not planned yet and print the table; a signal stops at once, finished flights are saved."""
-    planned: set[int] = set()
     try:
         from skyfed.flight.planner import fell_back
         from skyfed.report.terminal_tables import print_flights
 
         for line in folder.complaints:
             print(line, file=sys.stderr)
-        fleet = pipeline.plan_flights(folder, config, mission, plain, planned.add)
+        fleet = pipeline.plan_flights(folder, config, mission, plain)
     except StoppedError:
-        print(f"stopped: {len(planned)} of {config.vehicles} flights are saved; go on with: {again}", file=sys.stderr)
+        from skyfed.runs.flights import count_saved
+
+        saved = count_saved(folder, config.vehicles)
+        print(f"stopped: {saved} of {config.vehicles} flights are saved; go on with: {again}", file=sys.stderr)
         raise
     print_flights(fleet, mission)
     failed = [str(note) for note in fleet.note if fell_back(str(note))]

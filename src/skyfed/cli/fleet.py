@@ -215,8 +215,10 @@ def _run_station(
         check()
 
     import_training()
-    with resumable(folder.path, again), stop.after_round(), watching(folder, config, plain, stop.check) as watcher:
-        diverged = run_station(folder, watcher, idle)
-    show_run(folder, config)
-    write_report([folder.path], folder.path / "report.html")
+    with resumable(folder.path, again):
+        with stop.after_round(), watching(folder, config, plain, stop.check) as watcher:
+            diverged = run_station(folder, watcher, idle)
+        stop.check()  # a signal after the last round
+        show_run(folder, config)
+        write_report([folder.path], folder.path / "report.html")
     end_with(diverged)

@@ -37,12 +37,8 @@ def sweep(
     \b
     skyfed sweep my-sweep.toml --out runs/my --jobs 2
     """
-    from skyfed.drivers.sweep_jobs import run_sweep
-    from skyfed.report.live import counting
-    from skyfed.report.terminal_tables import print_sweep, sweep_rows
     from skyfed.runs.search_space import read_search
     from skyfed.runs.sweep_file import read_sweep, settle
-    from skyfed.runs.tables import write_parquet
 
     place = out or Path("runs") / source.stem
     search = read_search(source)
@@ -50,6 +46,11 @@ def sweep(
         _search(search, place, jobs, plain)
         return
     planned = read_sweep(source)
+    from skyfed.drivers.sweep_jobs import run_sweep  # SciPy and Arrow: not before the file is known to be good
+    from skyfed.report.live import counting
+    from skyfed.report.terminal_tables import print_sweep, sweep_rows
+    from skyfed.runs.tables import write_parquet
+
     distinct = {repr((job.config.data, job.config.model, job.config.device)): job.config for job in planned}
     for config in distinct.values():
         load_data(config, plain)  # bad or missing data, models and devices show here

@@ -11,7 +11,7 @@ from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.onboard import Onboard
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.recorder import RowRecorder
-from skyfed.runs.start import remarks, world_of
+from skyfed.runs.start import remarks, try_rows, world_of
 from skyfed.runs.tables import Row
 from skyfed.simulate import run
 from skyfed.station import Station
@@ -33,7 +33,7 @@ class Watcher(Protocol):
 
 def open_here(workers: int) -> Open:
     """Return what opens a driver on this machine: worker processes, or this process where one is enough."""
-    return lambda onboard: PoolDriver(onboard.config, workers) if workers > 1 else nullcontext(onboard)
+    return lambda onboard: PoolDriver(onboard, workers) if workers > 1 else nullcontext(onboard)
 
 
 def execute(
@@ -44,7 +44,9 @@ def execute(
     folder.keep_to(task.content_hash())
     folder.note(diverged=None)
     onboard = Onboard(config, task)
-    for line in remarks(folder, onboard, world_of(config, task, plan)):
+    world = world_of(config, task, plan)
+    try_rows(onboard, world)
+    for line in remarks(folder, onboard, world):
         watcher.say(line)
     identity = folder.identity()
     with open_driver(onboard) as driver:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from skyfed.arrays import map_arrays, pack_arrays, view_arrays, write_arrays
-from skyfed.config import Config, config_from_tree
+from skyfed.config import config_from_tree
+from skyfed.errors import BadInputError
 from skyfed.files import storage_errors
 from skyfed.jobs import Driver, Job, Jobs, Reply
 from skyfed.onboard import Onboard
@@ -35,9 +36,11 @@ class PoolDriver(ExitStack):
     Order and number of workers change nothing: every reply follows from its job, and replies are handed on in order.
     """
 
-    def __init__(self, config: Config, workers: int) -> None:
+    def __init__(self, onboard: Onboard, workers: int) -> None:
         super().__init__()
-        hello = _pack({"config": config.model_dump(mode="json")}, {})
+        config = onboard.config
+        digest = onboard.task.content_hash() if config.data.own else ""  # skyfed's own data is the same everywhere
+        hello = _pack({"config": config.model_dump(mode="json"), "data": digest}, {})
         self._place = self.enter_context(folder_in_memory())
         self._crew = self.enter_context(Crew("skyfed.drivers.pool:handle", workers, hello))
         self._shared: dict[tuple[tuple[str, int], ...], tuple[Arrays, Path]] = {}
@@ -119,7 +122,13 @@ def handle(message: bytes) -> bytes:
     words, data, memory, _ = _unpack(message)
     if "config" in words:
         config = config_from_tree(words["config"])
-        _here[:] = [Onboard(config, load_task(config.data))]
+        task = load_task(config.data)
+        if config.data.own and task.content_hash() != words["data"]:
+            raise BadInputError(
+                f"data.name = {config.data.name!r}: gave other samples in a worker process than in the main one; "
+                "allowed: the same at every call, as from np.random.default_rng(0); or workers = 1"
+            )
+        _here[:] = [Onboard(config, task)]
         return b""
     job = Job(sent=_sent(words.pop("sent")), data=data, memory=memory or {}, **words)
     reply = _here[0].do(job)

@@ -54,7 +54,7 @@ def basis_curves(bases: Sequence[str], rounds: int) -> Floats:
     phase = np.arange(rounds) / rounds
     curves = np.empty((len(bases), rounds))
     for k, basis in enumerate(bases):
-        with own_code(f"field.bases: {basis!r}", BadInputError, ""), np.errstate(all="ignore"):
+        with own_code(f"field.bases: {basis!r}", BadInputError), np.errstate(all="ignore"):
             curve = check_basis(basis)(phase)
         if curve.shape != (rounds,) or not np.isfinite(curve).all():
             raise BadInputError(f"field.bases: {basis!r} must give {rounds} finite numbers")

@@ -83,7 +83,7 @@ class _Visits:
         self._banned: dict[int, list[tuple[int, int]]] = {}
         self._chosen: list[int] = []
         self._usable: list[Bools] = [np.ones(len(self._points[c]), bool) for c in self._labels]
-        self._opened: set[int] = set()
+        self._opened: set[tuple[int, bool]] = set()
 
     def ban(self, visit: int) -> None:
         """Never again use the points last chosen for this visit and the next one together."""
@@ -95,10 +95,10 @@ class _Visits:
         idle = t if first else self._problem.rounds - 1 - t
         ends = [(None, point) if first else (point, None) for point in self._points[c]]
         reached = np.array([fly_leg(self._problem, start, stop, idle) is not None for start, stop in ends])
-        if visit in self._opened or not reached.any():
-            raise PlacementError([t])
-        self._opened.add(visit)
         self._usable[visit] &= reached
+        if (visit, first) in self._opened or not self._usable[visit].any():
+            raise PlacementError([t])
+        self._opened.add((visit, first))  # a single visit is both the first and the last
 
     def pin(self, visit: int, hint: Floats) -> None:
         """Insist on the hinted points for this visit and the next one."""

@@ -42,8 +42,8 @@ def plan(problem: Problem, method: str = "exact", options: Options | None = None
     closed = _closed_discs(problem)
     try:
         return _noted(problem, _solved(problem, method, options), closed)
-    except BadInputError:
-        raise
+    except (BadInputError, MemoryError):
+        raise  # another planner would be none that was asked for
     except Exception as error:  # whatever a solver raises must not cost the mission
         reason = str(error) if isinstance(error, InfeasibleError) else f"{type(error).__name__}: {error}"
     if problem.constraints:

@@ -58,6 +58,13 @@ class FlightSettings(StrictSettings):
     hold: float = Field(10.0, ge=0, description="seconds a vehicle holds at a waypoint (exported plans)")
     sca: ScaSettings = ScaSettings()
 
+    @field_validator("constraints", mode="before")
+    @classmethod
+    def _a_list(cls, given: Any) -> Any:
+        if isinstance(given, str | dict):
+            raise ValueError('allowed: a list, as in [{use = "file.py:Name", height = 120}]')
+        return given
+
     @field_validator("method")
     @classmethod
     def _known(cls, method: str) -> str:

@@ -73,7 +73,8 @@ def optimistic_network(problem: Problem) -> Network:
 
 def _that_fits(problem: Problem, build: Callable[[int], Network], most: int) -> Network:
     """Build a network with as many rings as the search for walks has memory for."""
-    for rings in range(most, 0, -1):
+    needed = _search_bytes(problem, problem.classes)  # every class keeps a point or more
+    for rings in range(most if needed <= _MEMORY else 0, 0, -1):
         network = build(rings)
         needed = _search_bytes(problem, len(network.label))
         if needed <= _MEMORY:

@@ -194,8 +194,8 @@ class ChannelPruner:
         for counter, first in self._counters:
             counter.copy_(first)
         for name, tensor in _tensors(self._small).items():
-            if not tensor.dim():
-                continue
+            if not tensor.dim() and (tensor.requires_grad or not tensor.is_floating_point()):
+                continue  # a single weight is filled in below, a counter starts again above
             large, flags = self._tensors[name].detach(), self._along_axes(name, kept)
             if tensor.requires_grad:
                 shape = [int(flags[axis].sum()) if axis in flags else size for axis, size in enumerate(large.shape)]
@@ -229,7 +229,7 @@ class ChannelPruner:
     def put_back(self, kept: Kept, small: FlatModel) -> None:
         """Write the small model's buffers into the large one's; those of channels that were dropped stay."""
         for name, tensor in small.module.named_buffers():
-            if tensor.dim():
+            if tensor.dim() or tensor.is_floating_point():
                 large, flags = self._tensors[name], self._along_axes(name, kept)
                 axes = [flags.get(axis, np.ones(size, bool)) for axis, size in enumerate(large.shape)]
                 large[tuple(torch.from_numpy(places) for places in np.ix_(*axes))] = tensor

@@ -48,7 +48,7 @@ class Engine:
         self._scopes: dict[bool, Scope] = {}
         self._pruners: dict[str, ChannelPruner] = {}
         self._commons: dict[tuple[str, str, str], tuple[Model, Reference]] = {}
-        self._forward: tuple[Singles, Forward] | None = None
+        self._forward: tuple[Model, Forward] | None = None
         self._twin: nn.Module | None = None
 
     def initial(self) -> Model:
@@ -95,10 +95,12 @@ class Engine:
 
     def score(self, model: Model, start: int, stop: int) -> Scores:
         """Score test samples start..stop."""
-        if self._forward is None or self._forward[0] is not model.weights:
+        last = self._forward[0] if self._forward is not None else None
+        if last is None or last.weights is not model.weights or last.buffers is not model.buffers:
             self.model.load(model.weights, model.buffers)
             with torch.inference_mode():
-                self._forward = (model.weights, forward_of(self.model))
+                self._forward = (model, forward_of(self.model))
+        assert self._forward is not None
         return evaluate(self._forward[1], self.batches, self.task, start, stop)
 
     def plain(self, weights: Singles) -> nn.Module:

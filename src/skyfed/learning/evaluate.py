@@ -10,6 +10,7 @@ from skyfed.errors import BadInputError, own_code
 from skyfed.learning.batches import Batches, tensor_of
 from skyfed.learning.infer import Forward
 from skyfed.tasks import Task
+from skyfed.tasks.task import cross_entropy
 from skyfed.types import Floats, Ints, Singles
 
 BATCH = 250  # samples at a time; fixed, so that the bits do not depend on who evaluates how much
@@ -66,18 +67,31 @@ def place_accuracy(score: Floats, places: Ints, count: int) -> Floats:
 
 
 def try_task(task: Task) -> None:
-    """Try a task's loss, score and metrics on two samples: better now than after the flights are planned."""
-    targets = tensor_of(np.array(task.train.targets[:2]))
+    """Try a task's loss, score and metrics on a few samples: better now than after the flights are planned."""
+    given = task.train.targets
+    few = np.unique([0, len(given) - 1, *((given.argmin(), given.argmax()) if given.ndim == 1 else ())])
+    targets = tensor_of(given[few])
     goal = targets.float() if targets.dtype.is_floating_point else targets.long()
     outputs = torch.linspace(-1, 1, len(goal) * task.outputs).view(len(goal), task.outputs)
-    several = " (several labels must be float32)" if goal.dim() > 1 else ""
+    loss_hint = ' (allowed: as torch\'s own, with reduction="none" for one number per sample)'
+    if goal.dim() > 1 and not goal.is_floating_point():
+        loss_hint = " (several labels must be float32)"
+    elif targets.dtype == torch.bool:
+        loss_hint = " (true and false reach it as whole numbers; a loss of real numbers needs float32 targets)"
+    elif goal.is_floating_point() and task.loss is cross_entropy:
+        loss_hint = " (real targets need a loss of real numbers, as torch.nn.functional.mse_loss)"
+    each_hint = " (allowed: one number per sample)"
 
     def losses(outputs: Tensor, goal: Tensor) -> Tensor:
         return task.loss(outputs, goal, reduction="none")
 
-    metrics = [(name, metric, "") for name, metric in task.metrics.items()]
-    for what, function, hint in [("loss", losses, several), ("score", task.score, ""), *metrics]:
+    metrics = [(name, metric, each_hint) for name, metric in task.metrics.items()]
+    score_hint = " (allowed: one number per sample, 0 to 1)"
+    for what, function, hint in [("loss", losses, loss_hint), ("score", task.score, score_hint), *metrics]:
         with own_code(f"data.name: {what} of the task", BadInputError, hint):
             values = function(outputs, goal)
-            if len(values) != len(goal):
-                raise ValueError(f"gave shape {tuple(values.shape)} for {len(goal)} samples")
+            shape = tuple(values.shape)
+            if shape[:1] != (len(goal),) or (len(shape) > 1 and what != "loss"):
+                raise ValueError(f"gave shape {shape} for {len(goal)} samples")
+            if what == "score" and ((values < 0) | (values > 1)).any():
+                raise ValueError(f"gave {values.double().min():g} to {values.double().max():g}")

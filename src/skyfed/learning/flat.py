@@ -158,6 +158,8 @@ class FlatModel:
             merged_runs(_live_parts(trained, starts, dead)) if dead else None,
             variances=_variances(module),
         )
+        if self.layout.live == ():
+            raise BadInputError("model.name: no weight of the module can have a gradient: all meet only padding")
         pieces = zip(parameters, pairwise(starts.tolist()), strict=True)
         # the runs of the gradient that backward passes add to: all but the kernels of `TapConv2d`
         self._added = merged_runs(piece for parameter, piece in pieces if id(parameter) not in tapped)
@@ -236,7 +238,7 @@ class FlatModel:
 
     def _copied(self, flat: Tensor) -> Singles:
         whole = flat.cpu().numpy()
-        return self.layout.of_live(whole) if self.layout.live else whole.copy()
+        return whole.copy() if self.layout.live is None else self.layout.of_live(whole)
 
     def moved(self) -> Singles:
         """Return a copy of the buffers as an array."""
@@ -288,9 +290,9 @@ def _dead_taps(module: nn.Module, seen: dict[str, list[Shape]]) -> dict[str, Boo
     """Return the dead taps of kernels by the name of the parameter, where there are any."""
     live: dict[int, Bools] = {}
     for name, layer in module.named_modules():
-        if isinstance(layer, Conv):
-            taps = live_taps(layer, seen.get(name, []))
-            live[id(layer.weight)] = taps | live.get(id(layer.weight), False)
+        # a parametrised layer computes its weight at every look: that is no parameter, and its id is soon another's
+        if isinstance(layer, Conv) and isinstance(weight := layer.weight, nn.Parameter):
+            live[id(weight)] = live_taps(layer, seen.get(name, [])) | live.get(id(weight), False)
     parameters = ((name, live.get(id(parameter))) for name, parameter in module.named_parameters())
     return {name: ~taps for name, taps in parameters if taps is not None and not taps.all()}
 

@@ -36,12 +36,12 @@ def _own(name: str, outputs: int, inputs: Shape) -> nn.Module:
     """
     make = import_path(name, "model.name")
     is_picture = len(inputs) == 3 and inputs[0] == 3 and inputs[1] == inputs[2]
-    with own_code(f"model.name = {name!r}", BadInputError, ""):
+    with own_code(f"model.name = {name!r}", BadInputError):
         built = make(outputs, inputs[-1] if is_picture else inputs)
     if not isinstance(built, nn.Module):
         raise BadInputError(f"model.name = {name!r}: gave {type(built).__name__}; allowed: a torch.nn.Module")
     kind, size = "pictures" if is_picture else "samples", ", ".join(map(str, (2, *inputs)))
-    with own_code(f"model.name = {name!r}: fails on {kind} ({size})", BadInputError, ""), torch.no_grad():
+    with own_code(f"model.name = {name!r}: fails on {kind} ({size})", BadInputError), torch.no_grad():
         scores = copy.deepcopy(built).eval()(torch.randn(2, *inputs))  # around 0 as inputs are, but not all 0
     shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
     if shape != (2, outputs):

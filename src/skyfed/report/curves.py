@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from skyfed.report import style
 from skyfed.report.learning_curves import MeanCurve, RowCurves, mean_lines, shares
+from skyfed.report.units import megabytes_of_bits
 from skyfed.types import Floats
 
 Look = dict[str, Any]
@@ -94,11 +95,11 @@ def draw_payloads(curves: list[RowCurves]) -> Figure:
     for k, curve in enumerate(shown):
         look, shift = all_looks[curve.row.name], (k + 0.5) / len(shown)
         if curve.paper_bits.size:
-            _draw_shares(axes, curve.paper_bits / 8e6, look | _FORMULA, shift)
-        handles += _draw_shares(axes, curve.wire_bits / 8e6, look | _MEASURED, shift)
+            _draw_shares(axes, megabytes_of_bits(curve.paper_bits), look | _FORMULA, shift)
+        handles += _draw_shares(axes, megabytes_of_bits(curve.wire_bits), look | _MEASURED, shift)
     if shown:
         bits = [bits for curve in shown for bits in (curve.paper_bits, curve.wire_bits)]
-        style.logarithmic(axes, np.concatenate(bits) / 8e6)
+        style.logarithmic(axes, megabytes_of_bits(np.concatenate(bits)))
         kinds = (_MEASURED | {"label": "measured"}, _FORMULA | {"label": "paper's formula"})
         handles += [Line2D([], [], marker="o", color="0.4", linewidth=1.0, **kind) for kind in kinds]
     _close(figure, axes, handles, "" if shown else "nothing has been sent")

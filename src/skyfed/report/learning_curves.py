@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from skyfed.algorithms import Row
+from skyfed.report.units import megabytes
 from skyfed.runs.tables import Row as TableRow
 from skyfed.runs.tables import Table
 from skyfed.types import Floats, Ints
@@ -116,7 +117,7 @@ def seed_curve(rows: list[TableRow], uplink: list[TableRow]) -> SeedCurve:
         rounds=np.array([rows[k]["round"] for k in tested], np.int64),
         accuracy=at_tests("accuracy"),
         accuracy_full=at_tests("accuracy_full"),
-        megabytes=spent("wire_bytes", sum) / 1e6,
+        megabytes=megabytes(spent("wire_bytes", sum)),
         modelled_seconds=spent("modelled_seconds", max),
         measured_seconds=spent("measured_seconds", max),
     )

@@ -9,6 +9,8 @@ from contextlib import ExitStack, contextmanager
 from rich import progress
 from rich.console import Console
 
+from skyfed.report.units import megabytes
+
 
 def in_ci() -> bool:
     """Tell whether a CI system runs this; they all set CI."""
@@ -103,13 +105,16 @@ def _transfer_lines(every: float) -> Callable[[str, int, int], None]:
         now = time.monotonic()
         if what not in begun:
             begun[what], last[what] = (now, done), now
-            size = f", {total / 1e6:.1f} MB" if total > 0 else ""
+            size = f", {megabytes(total):.1f} MB" if total > 0 else ""
             print(f"fetching {what}{size}", file=sys.stderr)
         elif total > 0 and (done == total or now - last[what] > every):
             last[what] = now
             since, before = begun[what]
             speed = max(0, done - before) / max(now - since, 1e-9)
             left = f", {max(0, total - done) / speed:.0f} s left" if speed > 0 else ""
-            print(f"{what}: {done / 1e6:.1f} of {total / 1e6:.1f} MB, {speed / 1e6:.1f} MB/s{left}", file=sys.stderr)
+            print(
+                f"{what}: {megabytes(done):.1f} of {megabytes(total):.1f} MB, {megabytes(speed):.1f} MB/s{left}",
+                file=sys.stderr,
+            )
 
     return show

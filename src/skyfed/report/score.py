@@ -114,7 +114,7 @@ def print_scores(scores: list[ModelScore], as_json: bool) -> None:
     title = f"Accuracy on {scores[0].samples} samples (%)"
     wide = _table(title, lines)
     (_, *titles), *by_class = zip(*lines, strict=True)
-    show(wide if fits(wide) else _table(title, [("class", *titles), *by_class]))
+    show(wide if fits(wide) else _table(title, [("place", *titles), *by_class]))
     if scores[0].metrics:
         figures: list[tuple[str, ...]] = [("algorithm", "loss", *scores[0].metrics)]
         for score in scores:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from skyfed.errors import BadInputError
+from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row, Table
 
 _LATE = 0.75  # share of the rounds after which a test is late
@@ -47,10 +49,17 @@ class Summary:
 
 
 def summarise(folder: Path, algorithm: str) -> Summary | None:
-    """Return the figures of an algorithm so far; None where there is nothing."""
+    """Return the figures of an algorithm so far; None before its first round.
+
+    Raises BadInputError for a folder that is no run's, and for an algorithm that the run does not have.
+    """
+    folder = Path(folder)
     rows = Table(folder / algorithm, "rounds").rows()
     uplink = Table(folder / algorithm, "uplink").rows()
     if not rows:
+        labels = RunFolder.config_of(folder).labels
+        if algorithm not in labels:
+            raise BadInputError(f"{folder}: no algorithm {algorithm!r}; allowed in this run: {', '.join(labels)}")
         return None
     tested = [row for row in rows if row["accuracy"] is not None]
 

@@ -178,6 +178,7 @@ def sweep_rows(jobs: list[SweepJob], place: Path) -> list[dict[str, Any]]:
     return [
         {"variant": job.variant, "seed": job.seed, **asdict(summary)}
         for job in jobs
+        if (place / job.place / "config.toml").exists()  # else it has not begun
         for algorithm in job.config.labels
         if (summary := summarise(place / job.place, algorithm))
     ]

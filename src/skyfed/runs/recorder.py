@@ -12,7 +12,7 @@ import xxhash
 
 from skyfed.columns import Column
 from skyfed.files import write_whole
-from skyfed.onboard import Onboard
+from skyfed.onboard import Onboard, start_of
 from skyfed.runs.checkpoint import Checkpoints, Saved, pack_model
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row, Table, damaged, is_done, set_aside
@@ -27,6 +27,7 @@ class RowRecorder:
     def __init__(
         self, folder: RunFolder, onboard: Onboard, label: str, world: World, identity: str, after: Callable[[Row], None]
     ) -> None:
+        self._onboard, self._label = onboard, label
         self._config, self._world, self._after = onboard.config, world, after
         self._engine, self._algorithm = onboard.engine, onboard.algorithms[label]
         self._columns = (*self._algorithm.columns, *self._algorithm.station_columns)
@@ -49,7 +50,7 @@ class RowRecorder:
     def standing(self) -> Saved:
         """Return the state to go on from: that of the newest good checkpoint, or the initial one."""
         complaints = set_aside(self.path)
-        start = self._algorithm.start(self._engine.initial())
+        start = start_of(self._onboard, self._label)
         layout = self._engine.layout
         saved = self._checkpoints.last(start, layout.of_live, layout.size, self._config.vehicles)
         complaints += saved.complaints
@@ -185,7 +186,7 @@ class RowRecorder:
             return None
         now = np.array(per_class, np.float64)
         best = now if self._best_class is None else self._best_class
-        self._best_class, lost = np.fmax(best, now), np.fmax(best - now, 0.0)
+        self._best_class, lost = np.fmax(best, now), np.maximum(best - now, 0.0)  # a place without samples stays NaN
         return float(np.nanmean(lost)) if np.isfinite(lost).any() else 0.0
 
 

@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from skyfed.errors import BadInputError
-from skyfed.files import storage_errors, write_whole
+from skyfed.files import drop_dead_parts, is_part, storage_errors, write_whole
 from skyfed.runs.folder import entries
-from skyfed.runs.sweep_file import OWN, SweepFile, SweepJob, Variant, first_fault, jobs_of, read_file
+from skyfed.runs.sweep_file import OWN, SweepFile, SweepJob, Variant, jobs_of, read_file
+from skyfed.settings import first_fault
 
 Value = bool | int | float | str
 Goal = Literal["accuracy", "accuracy_full", "mean_accuracy", "forgetting", "uplink_bytes", "joules"]
@@ -158,8 +159,9 @@ class Trials:
             if self._path.exists():
                 self._read()
         for name in names:
-            if name not in OWN and not (_FOLDER.fullmatch(name) and self._all):
+            if name not in OWN and not is_part(name) and not (_FOLDER.fullmatch(name) and self._all):
                 raise BadInputError(f"--out {place}: holds {name}; allowed: a new folder, or this search's own")
+        drop_dead_parts(place)
 
     def __iter__(self) -> Iterator[Trial]:
         return iter(self._all)

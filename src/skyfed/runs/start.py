@@ -2,18 +2,22 @@
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
+from skyfed.algorithms import KNOWN
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
-from skyfed.config import Config
-from skyfed.errors import BadInputError
+from skyfed.config import Config, leaves
+from skyfed.errors import BadInputError, own_code
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.imports import import_path
-from skyfed.onboard import Onboard
+from skyfed.onboard import Onboard, start_of
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.trust import named_code
+from skyfed.station import Station
 from skyfed.tasks import Task
 from skyfed.wire import bucket_starts, quantiser
 from skyfed.world import World
+from skyfed.world.cost import implausible
 
 _NOISY = 45.0  # relative variance of the averaged uploads from which on training is likely to suffer
 
@@ -31,9 +35,19 @@ def world_of(config: Config, task: Task, plan: FleetPlan) -> World:
     )  # fmt: skip
 
 
+def try_rows(onboard: Onboard, world: World) -> None:
+    """Call once what every row does before anything is trained: an error of the last row costs no training then."""
+    for label, algorithm in onboard.algorithms.items():
+        state = start_of(onboard, label)
+        if not algorithm.central:
+            Station(label, onboard, world, onboard).sends(0, state)
+        with own_code(f"{label}: deliver"):
+            algorithm.deliver(state)
+
+
 def remarks(folder: RunFolder, onboard: Onboard, world: World) -> list[str]:
     """Note in the manifest what a run's model is, and return what its user should know before it starts."""
-    lines, layout, schedule = [], onboard.engine.layout, world.schedule
+    lines, layout, schedule = implausible(onboard.config.cost), onboard.engine.layout, world.schedule
     for part, grown in (("training", schedule.train), ("test", schedule.test)):
         dry = sum(int(growth.dry.sum()) for growth in grown)
         if dry:
@@ -49,6 +63,9 @@ def remarks(folder: RunFolder, onboard: Onboard, world: World) -> list[str]:
         if before.get(file, digest) != digest
     ]
     folder.note(code=code | before)
+    own, begun = own_settings(onboard), folder.manifest().get("settings", {})
+    lines += [f"warning: {line} since this run began; a new folder would start over" for line in _moved(begun, own)]
+    folder.note(settings=own | begun)
     folder.note(weights=layout.size, live_weights=layout.live_size, classes=list(onboard.task.places), rows=rows)
     if layout.live_size < layout.size:
         share = 100 * (1 - layout.live_size / layout.size)
@@ -63,6 +80,23 @@ def own_code_files(config: Config) -> dict[str, str]:
     """Return the user's own files that a config names, with a hash of what is in each."""
     files = sorted({name.rpartition(":")[0] for name in named_code(config) if ".py:" in name})
     return {file: hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] for file in files}
+
+
+def own_settings(onboard: Onboard) -> dict[str, dict[str, Any]]:
+    """Return the settings of rows of the user's own, with the defaults of their classes, which no config has."""
+    own = [row.name for row in onboard.config.rows if row.use not in KNOWN]
+    return {label: onboard.algorithms[label].settings.model_dump(mode="json") for label in own}
+
+
+def _moved(before: dict[str, Any], now: dict[str, dict[str, Any]]) -> list[str]:
+    """Return what has changed in the settings of rows that were there before."""
+    pairs = [(label, dict(leaves(before[label])), dict(leaves(now[label]))) for label in now if label in before]
+    return [
+        f"{label}: {key} has changed from {old.get(key)} to {new.get(key)}"
+        for label, old, new in pairs
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
 
 
 def quantiser_warnings(onboard: Onboard) -> list[str]:

@@ -16,7 +16,7 @@ from skyfed.files import drop_dead_parts, is_part
 from skyfed.presets import DEFAULT
 from skyfed.runs.folder import RunFolder, entries
 from skyfed.runs.seeds import parse_seeds
-from skyfed.settings import StrictSettings
+from skyfed.settings import StrictSettings, first_fault
 
 _MOST = 10_000  # runs of one sweep
 OWN = (  # what a sweep's folder holds beside variants
@@ -85,12 +85,6 @@ def read_file(path: Path) -> SweepFile:
     return file
 
 
-def first_fault(error: ValidationError, *where: str) -> tuple[str, str]:
-    """Return the place and the reason of the first fault; `where` is the place of the whole table."""
-    first = error.errors()[0]
-    return ".".join([*where, *map(str, first["loc"])]), first["msg"].removeprefix("Value error, ")
-
-
 def _refuse_seed(path: Path, overrides: list[str]) -> None:
     if any(line.partition("=")[0].strip() == "seed" for line in overrides):
         raise BadInputError(f'{path}: seed: allowed: as seeds = "0-2", for all or for a variant')
@@ -111,10 +105,9 @@ def read_sweep(path: Path) -> list[SweepJob]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise BadInputError(f"{path}: variant {twice!r} is there twice; allowed: names that differ")
-    jobs = [job for variant in variants[: _MOST + 1] for job in jobs_of(path, file, variant)]
-    if len(jobs) > _MOST:
-        raise BadInputError(f"{path}: more than {_MOST} runs")
-    return jobs
+    if sum(len(parse_seeds(variant.seeds or file.seeds)) for variant in variants) > _MOST:
+        raise BadInputError(f"{path}: more than {_MOST} runs")  # before each one's config is checked, which takes time
+    return [job for variant in variants for job in jobs_of(path, file, variant)]
 
 
 def _points(file: SweepFile) -> list[Variant]:

@@ -27,6 +27,11 @@ class DataSettings(StrictSettings):
         "parameter; small is uneven; none shares them out evenly",
     )
 
+    @property
+    def own(self) -> bool:
+        """Whether a function of the user's own gives the task."""
+        return ":" in self.name and not self.name.startswith("folder:")
+
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
@@ -39,9 +44,9 @@ class DataSettings(StrictSettings):
 
 def load_task(settings: DataSettings, progress: Progress = lambda *_: None) -> Task:
     """Return the task that the settings name; raises BadInputError with the ways out where it is not there."""
-    if ":" in settings.name and not settings.name.startswith("folder:"):
+    if settings.own:
         loader = import_path(settings.name, "data.name")
-        with own_code(f"data.name = {settings.name!r}", BadInputError, ""):
+        with own_code(f"data.name = {settings.name!r}", BadInputError):
             task = loader()
         return check_task(task, settings.name)
     if settings.name == "synthetic":

@@ -121,4 +121,12 @@ def check_task(task: Task, name: str) -> Task:
                 raise refuse(f"{part} {what} must be finite numbers")
     if task.outputs < 1:
         raise refuse("outputs must be 1 or more")
+    for what, function in {"loss": task.loss, "score": task.score, **task.metrics}.items():
+        if not callable(function):
+            raise refuse(f"{what} is a {type(function).__name__}; allowed: a function")
+    labels = np.concatenate([task.train.targets, task.test.targets])
+    if task.loss is cross_entropy and labels.ndim == 1 and labels.dtype.kind in "ui":
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= task.outputs:
+            raise refuse(f"targets are {low} to {high}; allowed with outputs = {task.outputs}: 0 to {task.outputs - 1}")
     return task

@@ -10,6 +10,8 @@ from skyfed.types import Floats, Ints
 
 _ROUNDING = 1e-12  # relative: a ceiling must not be raised by float noise, nor a small share lost
 
+_MOST_INITIAL = 1_000_000  # each has a position, from which a vehicle estimates its field: 16 MB of them
+
 RIM = 1e-9  # m: a position on the rim is over the disc
 
 
@@ -31,9 +33,9 @@ class SensingSettings(StrictSettings):
     n_max: int = Field(420, ge=0, le=100_000_000, description="N_max: most training samples a round brings (Eq. 6)")
     n_max_test: int = Field(80, ge=0, le=100_000_000, description="the same for the test set")
     initial: int = Field(
-        512, ge=1, le=100_000_000, description="training samples a vehicle starts with, shared out by its mean psi"
+        512, ge=1, le=_MOST_INITIAL, description="training samples a vehicle starts with, shared out by its mean psi"
     )
-    initial_test: int = Field(128, ge=1, le=100_000_000, description="the same for the test set")
+    initial_test: int = Field(128, ge=1, le=_MOST_INITIAL, description="the same for the test set")
     decay_length: PositiveFloat = Field(50.0, description="m; 1 is the paper's exp(-metres)")
     keep_last: int = Field(0, ge=0, description="most samples a vehicle keeps, the newest; 0 keeps all")
 

@@ -14,6 +14,12 @@ from skyfed.learning.settings import TrainSettings
 from skyfed.settings import StrictSettings
 
 _LIGHT = 299_792_458.0  # metres per second
+_USUAL = {  # small rotary-wing vehicles and their computers
+    "battery": (3.6e4, 3.6e6, "J"),  # 10 to 1000 Wh
+    "flight.speed": (1.0, 30.0, "m/s"),
+    "cpu.frequency": (1e8, 1e10, "Hz"),
+    "radio.power": (1e-3, 10.0, "W"),
+}
 
 
 class CpuSettings(StrictSettings):
@@ -103,6 +109,23 @@ class CostSettings(StrictSettings):
         if not good:
             raise ValueError("cpu, flight, radio: allowed: values that give a finite time and energy at 10 km")
         return self
+
+
+def implausible(cost: CostSettings) -> list[str]:
+    """Return a line for every setting of the device that is far from what real ones have."""
+    if cost.model == "law":
+        return []
+    given = {
+        "battery": cost.battery,
+        "flight.speed": cost.flight.speed,
+        "cpu.frequency": cost.cpu.frequency,
+        "radio.power": cost.radio.power,
+    }
+    return [
+        f"warning: cost.{key} = {given[key]:g} {unit}; usual: {low:g} to {high:g} {unit}"
+        for key, (low, high, unit) in _USUAL.items()
+        if not low <= given[key] <= high
+    ]
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,14 @@ import numpy as np
 from skyfed.errors import BadInputError
 from skyfed.field import FITS, Field, FieldSettings, Mixture, build_field, estimation_error
 from skyfed.flight.constraints.base import load_constraints
+from skyfed.flight.discs import allowed, corners, flight_box, samples
 from skyfed.flight.planner import load_solver, refuse_unsupported
 from skyfed.flight.problem import FlightSettings, Problem, spread_imax, window_spans
 from skyfed.rng import stream
 from skyfed.types import Floats
 from skyfed.world.arrivals import SensingSettings, initial_counts
+
+_RINGS = 12  # on which a disc is sampled for a point inside the region
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,33 @@ def prepare_mission(
         )
         for u, mixture in enumerate(believed)
     )
+    for problem in problems:
+        _refuse_outside(problem)
     return Mission(truth, estimates, errors, problems)
+
+
+def _refuse_outside(problem: Problem) -> None:
+    """Raise where a flight could not stay in the region, widened to hold every disc's centre."""
+    low, high = flight_box(problem)
+    size, farthest = "{:g} x {:g} m".format(*problem.region), float(np.hypot(*(high - low)))
+    if problem.rounds > 1 and problem.dmin > farthest:
+        raise BadInputError(
+            f"flight.dmin = {problem.dmin:g}: no two points of the region of {size} are so far apart; "
+            f"allowed: at most {farthest:.0f}, or a larger field.region"
+        )
+    free = problem.paper_only
+    some = False
+    for c in range(free.classes):
+        points = np.concatenate([samples(free, c, _RINGS), corners(free, c)])
+        points = points[allowed(free, c, points)]
+        if ((points >= low) & (points <= high)).all(axis=1).any():
+            return
+        some = some or bool(len(points))
+    if some:  # else the planner says that every disc is covered
+        raise BadInputError(
+            f"field.region: no point of the {size} lies over a single disc, so all flights would leave it; "
+            "allowed: a larger region, or smaller field.radii or field.zeta"
+        )
 
 
 def _estimate(truth: Field, vehicle: int, field: FieldSettings, sensing: SensingSettings, seed: int) -> Mixture:
@@ -62,7 +91,7 @@ def _estimate(truth: Field, vehicle: int, field: FieldSettings, sensing: Sensing
     rng = stream(seed, "initial positions", vehicle=vehicle)
     if counts.max() < 2:
         raise BadInputError(
-            f"sensing.initial = {sensing.initial}: one sample a class tells no radius; allowed: two of some class"
+            f"sensing.initial = {sensing.initial}: one sample per place tells no radius; allowed: two of some place"
         )
     positions, labels = truth.mixtures[vehicle].sample(counts, rng)
     return FITS[field.estimate](positions, labels, field.classes)

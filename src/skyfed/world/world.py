@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from skyfed.columns import Column
-from skyfed.errors import BadInputError
+from skyfed.errors import BadInputError, own_code
 from skyfed.faults import FaultSettings, present
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.imports import check_path
@@ -109,7 +109,12 @@ class World:
     def fly(self, t: int) -> None:
         """Make sure that round t is flown; asks for the next stretch where it is not."""
         while t >= (known := self._positions.shape[1]):
-            positions = self.stretch(known)
+            with own_code(f"world.use: stretch, round {known}"):
+                positions = np.asarray(self.stretch(known), np.float64)
+                if positions.ndim != 3 or positions.shape[::2] != (self.vehicles, 2) or not positions.size:
+                    raise ValueError(
+                        f"gave shape {positions.shape}; allowed: ({self.vehicles}, rounds, 2), one round or more"
+                    )
             self._positions = np.concatenate([self._positions, positions], axis=1)
             self.schedule.extend(positions)
 

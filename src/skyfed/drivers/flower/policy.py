@@ -13,7 +13,7 @@ from skyfed.config import Config
 from skyfed.drivers.flower.messages import Order, ReplyError
 from skyfed.errors import BadInputError
 from skyfed.files import read_json_table, write_whole
-from skyfed.settings import StrictSettings
+from skyfed.settings import StrictSettings, first_fault
 from skyfed.types import Arrays
 
 POLICY = "policy.toml"
@@ -35,8 +35,8 @@ class Policy(StrictSettings):
         try:
             return cls.model_validate(tomllib.loads(path.read_text("utf-8")) if path.exists() else {}, strict=True)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise BadInputError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+            where, why = first_fault(error)
+            raise BadInputError(f"{path}: {where}: {why}; allowed: {', '.join(cls.model_fields)}") from None
         except ValueError as error:
             raise BadInputError(f"{path}: not valid TOML: {error}") from None
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from skyfed.errors import BadInputError, own_code
 from skyfed.imports import check_path, import_path
+from skyfed.settings import first_fault
 from skyfed.types import Bools, Floats, Plan
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Constraint:
         broken += [(t, f"leg from {_spot(q[t])} to {_spot(q[t + 1])}") for t in legs]
         violations = [Violation(self.name, int(t), -1, 0.0, f"{what} is not allowed") for t, what in broken]
         if "plans" in self.kinds:
-            with own_code(f"constraint {self.name}: plan_violations", BadInputError, ""):
+            with own_code(f"constraint {self.name}: plan_violations", BadInputError):
                 own = list(self.plan_violations(problem, plan))
                 if not all(isinstance(violation, Violation) for violation in own):
                     raise TypeError("gave something else; allowed: a list of skyfed.flight.Violation")
@@ -194,7 +195,7 @@ def _ask(constraint: Constraint, method: str, *points: Floats) -> Bools:
     for array in points:
         array.flags.writeable = False
     wanted = (len(points[0]),)
-    with own_code(f"constraint {constraint.name}: {method}", BadInputError, ""):
+    with own_code(f"constraint {constraint.name}: {method}", BadInputError):
         answers = np.asarray(getattr(constraint, method)(*points))
         if answers.shape != wanted or answers.dtype != bool:
             raise TypeError(f"gave {answers.dtype} of shape {answers.shape}; allowed: bool of shape {wanted}")
@@ -216,7 +217,5 @@ def _validated(name: str, model: type[BaseModel], given: dict[str, Any]) -> Base
     except TypeError as error:
         raise BadInputError(f"constraint {name}: settings must be plain values: {error}") from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        reason = " ".join(first["msg"].removeprefix("Value error, ").replace("Input should be", "must be").split())
+        key, reason = first_fault(error)
         raise BadInputError(f"constraint {name}: {key + ': ' if key else ''}{reason}") from None

@@ -11,6 +11,7 @@ from skyfed.report.groups import SeedGroup
 from skyfed.report.learning_curves import mean_lines, shares
 from skyfed.report.style import MARKERS
 from skyfed.report.style import looks as row_looks
+from skyfed.report.units import megabytes_of_bits
 from skyfed.runs.tables import Table
 from skyfed.theory.bound import FORMS, TERMS
 
@@ -73,7 +74,11 @@ def payloads(group: SeedGroup) -> list[Json]:
     for curve in group.curves:
         if curve.wire_bits.size:
             sizes = {"measured": curve.wire_bits, "formula": curve.paper_bits}
-            steps = {kind: plain(shares(bits / 8e6, _MOST_STEPS)[0], 4) for kind, bits in sizes.items() if bits.size}
+            steps = {
+                kind: plain(shares(megabytes_of_bits(bits), _MOST_STEPS)[0], 4)
+                for kind, bits in sizes.items()
+                if bits.size
+            }
             records.append({"algorithm": curve.row.name, "uploads": len(curve.wire_bits), **steps})
     return records
 
