@@ -50,6 +50,7 @@ def write_tables(folder: Path, config: Config, k: int, done: int | None, central
         level = 0.9 * (1 - np.exp(-(t + 1) / (0.2 * config.rounds + k))) + rng.normal(0, 0.004)
         classes = np.clip(level + rng.normal(0, 0.08, config.field.classes), 0, 1)
         told = {"accuracy": level, "accuracy_full": level - 0.01, "forgetting": 0.01, "seconds": 1.5}
+        told |= {"downlink_bytes": 1000 * (config.vehicles + t) // (1 + k) * (t + 1 < config.rounds)}
         sizes = {"train_size": 400 + 30 * t, "test_size": 100 + 5 * t, "uploads": config.vehicles, "dropped": 0}
         row: Row = blank("rounds")
         rounds.append([row | {"round": t} | told | sizes | {"accuracy_class": classes.tolist()}])

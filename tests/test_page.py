@@ -19,8 +19,9 @@ import in_process
 from page_cases import FIVE, settings, without_formula, write_run, write_theory
 from skyfed.errors import BadInputError
 from skyfed.report.page import write_page
-from skyfed.report.page.headline import headline
+from skyfed.report.page.headline import COLUMNS, headline
 from skyfed.report.page.places import find_groups
+from skyfed.report.style import COLOURS, VEHICLES
 from skyfed.runs.tables import Table
 from waiting import LONG
 
@@ -155,7 +156,7 @@ def test_the_slider_moves_the_map_and_the_numbers(one: Path, tab: Callable[..., 
     assert clock(page) == "Round 17 of 23"
     assert page.inner_text("#train-size") == f"{400 + 30 * 17}"
     assert page.inner_text("#test-size") == f"{100 + 5 * 17}"
-    assert page.inner_text("#vehicles button:first-child span") == f"{90 + 9 * 17}"
+    assert page.inner_text("#vehicles button:first-child .samples") == f"{90 + 9 * 17}"
     assert page.inner_text("#vehicles button:first-child em") == "frog"  # hand-made flights visit class t mod C
     assert page.evaluate("document.getElementById('map').toDataURL()") != before
 
@@ -163,7 +164,8 @@ def test_the_slider_moves_the_map_and_the_numbers(one: Path, tab: Callable[..., 
 @in_a_browser
 def test_keys_play_step_and_jump(one: Path, tab: Callable[..., Any]) -> None:
     page = tab(one)
-    for key, told in (("ArrowRight", "1"), ("ArrowRight", "2"), ("ArrowLeft", "1"), ("End", "23"), ("Home", "0")):
+    assert clock(page) == "Round 12 of 23"  # not where all are at the start
+    for key, told in (("Home", "0"), ("ArrowRight", "1"), ("ArrowRight", "2"), ("ArrowLeft", "1"), ("End", "23"), ("Home", "0")):
         page.keyboard.press(key)
         assert clock(page) == f"Round {told} of 23"
     page.keyboard.press("Space")
@@ -220,7 +222,7 @@ def test_an_algorithm_without_the_paper_s_sizes_has_its_payloads_drawn(place: Pa
     names = page.evaluate("document.getElementById('payload-chart').data.map((line) => line.name)")
     assert names == ["AFL, paper’s formula", "AFL, measured", "AFL-Quant, measured"]
     (line,) = [line for line in headline(find_groups([run])) if line.algorithm == "afl-quant"]
-    assert [cell.text for cell in line.cells[2:4]][1] == "–"
+    assert [cell.text for column, cell in zip(COLUMNS, line.cells, strict=True) if "formula" in column.unit] == ["–"]
 
 
 @in_a_browser
@@ -228,7 +230,7 @@ def test_rows_with_labels_can_be_switched_off_too(place: Path, tab: Callable[...
     row = {"use": "afl-quant", "label": "EDEN, (1) bit", "quantise": {"scheme": "eden", "s": 1}}
     page = tab(write_page([write_run(place / "rows", settings(2, 8, 3, ["afl", row]))], place / "rows.html"))
     button = "#algorithms button[data-algorithm='EDEN, (1) bit']"
-    assert page.inner_text(button).strip() == "EDEN, (1) bit"
+    assert page.inner_text(f"{button} span") == "EDEN, (1) bit"
     assert page.is_visible("tr[data-algorithm='EDEN, (1) bit']")
     page.click(button)
     assert not page.is_visible("tr[data-algorithm='EDEN, (1) bit']")
@@ -347,9 +349,11 @@ def test_a_plan_alone_has_a_map(place: Path, tab: Callable[..., Any]) -> None:
     run = write_run(place / "planned", settings(3, 20, 4, ["afl"]), done=0)
     page = tab(write_page([run], run / "report.html"))
     assert "Nothing has been trained yet" in page.inner_text("#results")
+    page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
     assert clock(page) == "Round 1 of 19"
-    assert page.inner_text("#vehicles button:first-child span") != "–"
+    assert page.inner_text("#vehicles button:first-child .samples") != "–"
+    assert not page.is_visible("#vehicles .battery >> nth=0")
     assert "modelled by Eq. 6" in page.inner_text("#map-note")
 
 
@@ -400,6 +404,7 @@ def test_nothing_sticks_out_or_overlaps(
 @in_a_browser
 def test_after_paper_and_other_widths_the_screen_is_full_again(one: Path, tab: Callable[..., Any]) -> None:
     page = tab(one, color_scheme="dark")
+    page.fill("#round", "0")
     width = "document.querySelector('#accuracy-chart .main-svg').getBoundingClientRect().width"
     before = page.evaluate(width)
     page.keyboard.press("ArrowRight")
@@ -468,13 +473,45 @@ def test_the_best_is_marked_among_equals_only(place: Path) -> None:
     assert [line.algorithm for line in found] == ["sgd", "afl-prune"]
     assert not any(cell.best for line in found for cell in line.cells)  # the genie is no rival
     whole = headline(find_groups([write_run(place / "best2", settings(2, 8, 3, ["sgd", "afl", "2ceoafl"]))]))
-    assert [cell.best for cell in whole[0].cells] == [False] * 7
-    assert [cell.text for cell in whole[0].cells][2:] == ["–"] * 5
-    for k in range(7):
+    assert [cell.best for cell in whole[0].cells] == [False] * len(COLUMNS)
+    assert [cell.text for cell in whole[0].cells][2:] == ["–"] * (len(COLUMNS) - 2)
+    for k, column in enumerate(COLUMNS):
         values = [line.cells[k].value for line in whole[1:]]
         marked = [line.cells[k].best for line in whole[1:]]
-        assert sum(marked) == 1
-        assert marked.index(True) == (np.argmax if k < 2 else np.argmin)(values)
+        assert sum(marked) == (column.source == "measured")  # what is modelled wins nothing
+        assert True not in marked or marked.index(True) == (np.argmax if k < 2 else np.argmin)(values)
+
+
+def test_uplink_and_downlink_are_those_of_the_tables(place: Path) -> None:
+    run = write_run(place / "both ways", settings(3, 6, 3, ["afl"]))
+    (line,) = headline(find_groups([run]))
+    cells = {(column.name, column.source): cell for column, cell in zip(COLUMNS, line.cells, strict=True)}
+    rounds, uplink = (Table(run / "afl", name).rows() for name in ("rounds", "uplink"))
+    assert cells["Uplink", "measured"].value == pytest.approx(sum(row["wire_bytes"] for row in uplink) / 1e6)
+    assert cells["Downlink", "measured"].value == pytest.approx(sum(row["downlink_bytes"] for row in rounds) / 1e6)
+    (sizes,) = data_of(write_page([run], run / "report.html"))["payload"]
+    assert sizes["down"][0] == pytest.approx(min(row["downlink_bytes"] for row in rounds[:-1]) / 3e6, rel=1e-3)
+    assert sizes["down"][-1] == pytest.approx(max(row["downlink_bytes"] for row in rounds) / 3e6, rel=1e-3)
+
+
+def test_no_vehicle_has_an_algorithm_s_colour() -> None:
+    def in_oklab(colour: str) -> np.ndarray:
+        share = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+        light = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+        cones = np.cbrt(np.array([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.63]]) @ light)
+        return np.array([[0.2105, 0.7936, -0.0041], [1.978, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]) @ cones
+
+    near = {
+        (own, other): float(np.linalg.norm(in_oklab(own) - in_oklab(other))) for own in VEHICLES for other in COLOURS
+    }
+    assert min(near.values()) > 0.09, min(near, key=near.__getitem__)
+
+
+def test_the_header_says_what_differs(several: Path) -> None:
+    text = re.sub(r"<script.*?</script>", "", several.read_text(), flags=re.DOTALL)
+    lines = [re.findall(r"<(?:b|span)>(.*?)</", line) for line in re.findall(r'<p class="facts">(.*?)</p>', text)]
+    assert "3 vehicles" in lines[0]
+    assert lines[1:] == [[f"delta={x}", f"prune.delta = {x}", "2 seeds: 0, 1"] for x in (0.25, 0.5)]
 
 
 def test_numbers_are_those_of_the_tables(one: Path) -> None:

@@ -69,6 +69,6 @@ def test_an_algorithm_without_the_paper_s_sizes_shows_none(
     without_formula(run / "afl")
     print_summary(run, rows_of("afl"), "Run")
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "AFL" in line]
-    sent, formula = line.replace("│", " ").split()[6:8]
+    sent, _, formula = line.replace("│", " ").split()[6:9]
     assert float(sent) > 0
     assert formula == "-"

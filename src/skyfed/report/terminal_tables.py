@@ -21,7 +21,7 @@ from skyfed.runs.folder import RunFolder
 from skyfed.runs.search_space import Search, Trials
 from skyfed.runs.sweep_file import SweepJob
 from skyfed.runs.tables import Table as Stored
-from skyfed.runs.tables import is_done
+from skyfed.runs.tables import is_done, remembered
 from skyfed.world.mission import Mission
 
 _WIDTH = 140  # where the output is not a terminal
@@ -30,7 +30,7 @@ _GOAL_UNITS = {"uplink_bytes": ("MB", 1e-6), "joules": ("kJ", 1e-3)}  # the othe
 
 # Headers of columns that several tables have, or that a narrow terminal leaves out.
 _SO_FAR, _WHOLE, _OVER_TIME = "accuracy\n(test so far, %)", "accuracy\n(whole test, %)", "mean over\ntime (%)"
-_FORGETTING, _SENT, _TRAINING = "forgetting\n(%)", "sent, measured\n(MB)", "training,\nmeasured (s)"
+_FORGETTING, _SENT, _TRAINING = "forgetting\n(%)", "uplink, measured\n(MB)", "training,\nmeasured (s)"
 _PERCENT = ("accuracy", "accuracy_full", "mean_accuracy", "forgetting")
 _FACTORS = dict.fromkeys(_PERCENT, 100.0) | {"uplink_bytes": 1e-6, "measured_seconds": 1.0}  # to the headers' units
 
@@ -119,6 +119,7 @@ class Summary:
     mean_accuracy: float | None
     forgetting: float | None
     uplink_bytes: int
+    downlink_bytes: int
     paper_bits: float | None
     modelled_seconds: float
     modelled_energy: float
@@ -137,6 +138,7 @@ class Summary:
         return self.modelled_energy + self.fly_joules + self.send_joules
 
 
+@remembered
 def summarise(folder: Path, algorithm: str) -> Summary | None:
     """Return the figures of an algorithm so far; None where there is nothing."""
     rows = Stored(folder / algorithm, "rounds").rows()
@@ -159,6 +161,7 @@ def summarise(folder: Path, algorithm: str) -> Summary | None:
         mean_accuracy=sum(row["accuracy"] for row in tested) / len(tested) if tested else None,
         forgetting=last("forgetting"),
         uplink_bytes=int(total("wire_bytes")),
+        downlink_bytes=sum(row["downlink_bytes"] for row in rows),
         paper_bits=total("paper_bits") if any("paper_bits" in row for row in uplink) else None,
         modelled_seconds=total("modelled_seconds"),
         modelled_energy=total("modelled_energy"),
@@ -187,21 +190,22 @@ def print_seeds(folders: list[Path], rows: list[Row], title: str) -> None:
 
 def print_summary(folder: Path, rows: list[Row], title: str) -> None:
     """Print one line per row."""
-    formula, modelled, wall = "sent, paper's\nformula (MB)", "training,\nmodelled (s)", "wall\n(s)"
+    down, formula = "downlink, measured\n(MB)", "uplink, paper's\nformula (MB)"
+    modelled, wall = "training,\nmodelled (s)", "wall\n(s)"
     accuracies = [_SO_FAR, _WHOLE, _OVER_TIME, _FORGETTING]
-    table = table_of(title, ["algorithm", "rounds", *accuracies, _SENT, formula, modelled, _TRAINING, wall])
+    table = table_of(title, ["algorithm", "rounds", *accuracies, _SENT, down, formula, modelled, _TRAINING, wall])
     for row in rows:
         summary = summarise(folder, row.name)
         if summary is None:
             continue
-        sent = ["-"] * 4
+        sent = ["-"] * 5
         if not row.central:
-            sent = [f"{summary.uplink_bytes / 1e6:.1f}"]
+            sent = [f"{count / 1e6:.1f}" for count in (summary.uplink_bytes, summary.downlink_bytes)]
             sent += ["-" if summary.paper_bits is None else f"{summary.paper_bits / 8e6:.1f}"]
             sent += [f"{summary.modelled_seconds:.0f}", f"{summary.measured_seconds:.1f}"]
         figures = _spreads([asdict(summary)], _PERCENT)
         table.add_row(row.title, str(summary.rounds), *figures, *sent, f"{summary.wall_seconds:.0f}")
-    show(table, (_OVER_TIME, _FORGETTING, wall, formula, modelled))
+    show(table, (_OVER_TIME, _FORGETTING, wall, formula, modelled, down))
 
 
 def print_resources(folder: Path, rows: list[Row], title: str) -> None:

@@ -1,4 +1,4 @@
-"""The headline table: what every algorithm reached and what it cost, the best marked."""
+"""The headline table: what every algorithm reached and what it cost, the best of measured figures marked."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,8 +26,9 @@ class HeadlineColumn:
 COLUMNS = (
     HeadlineColumn("Accuracy", "%, test set so far", "measured", lambda run: run.accuracy, accuracy=True),
     HeadlineColumn("Accuracy", "%, whole test set", "measured", lambda run: run.accuracy_full, accuracy=True),
-    HeadlineColumn("Sent", "MB", "measured", lambda run: run.uplink_bytes / 1e6),
-    HeadlineColumn("Sent", "MB, paper’s formula", "modelled", lambda run: run.paper_bits and run.paper_bits / 8e6),
+    HeadlineColumn("Uplink", "MB", "measured", lambda run: run.uplink_bytes / 1e6),
+    HeadlineColumn("Downlink", "MB", "measured", lambda run: run.downlink_bytes / 1e6),
+    HeadlineColumn("Uplink", "MB, paper’s formula", "modelled", lambda run: run.paper_bits and run.paper_bits / 8e6),
     HeadlineColumn("Training", "s", "modelled", lambda run: run.modelled_seconds),
     HeadlineColumn("Training", "s", "measured", lambda run: run.measured_seconds),
     HeadlineColumn("Energy", "kJ", "modelled", lambda run: run.joules / 1e3),
@@ -69,7 +70,10 @@ def headline(groups: Sequence[SeedGroup]) -> list[HeadlineRow]:
                 rounds = min(summary.rounds for summary in seeds)
                 lines.append(HeadlineRow(run, row.name, row.title, row.central, len(seeds), rounds, cells))
     for k, column in enumerate(COLUMNS):
-        _mark([line for line in lines if line.cells[k].value is not None], k, column.accuracy)
+        known = [line for line in lines if line.cells[k].value is not None]
+        _share(known, k)
+        if column.source == "measured":  # a model's figure wins nothing
+            _mark(known, k, column.accuracy)
     return lines
 
 
@@ -85,11 +89,15 @@ def _cell(column: HeadlineColumn, seeds: list[Summary], central: bool) -> Cell:
     return Cell(f"{mean(shown):{digits}}", middle, f"{stdev(shown):{digits}}" if len(shown) > 1 else "")
 
 
-def _mark(lines: list[HeadlineRow], k: int, high: bool) -> None:
-    """Mark the best of those that trained on vehicles for as many rounds as any; what looks equal is equal."""
+def _share(lines: list[HeadlineRow], k: int) -> None:
+    """Note how large every cell is beside the largest of its column."""
     values = [line.cells[k].value or 0.0 for line in lines]
     for line, value in zip(lines, values, strict=True):
         line.cells[k].share = value / max(values) if max(values) > 0 else 0.0
+
+
+def _mark(lines: list[HeadlineRow], k: int, high: bool) -> None:
+    """Mark the best of those that trained on vehicles for as many rounds as any; what looks equal is equal."""
     fleet = [line for line in lines if not line.central]
     longest = max((line.rounds for line in fleet), default=0)
     fit = [line for line in fleet if line.rounds == longest]
