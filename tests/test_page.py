@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 import in_process
-from page_cases import FIVE, settings, without_formula, write_run, write_theory
+from page_cases import FIVE, HOSTILE, in_a_browser, settings, without_formula, write_run, write_theory
 from skyfed.errors import BadInputError
 from skyfed.report.page import write_page
 from skyfed.report.page.headline import COLUMNS, headline
@@ -25,13 +25,7 @@ from skyfed.report.style import COLOURS, VEHICLES
 from skyfed.runs.tables import Table
 from waiting import LONG
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
-HOSTILE = "<script>window.bad=1</script><img src=x onerror=window.bad=1>"
 LOOKS = Path(__file__).parent / "looks"
-in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium found (apt-get install chromium)")
 
 
 def data_of(page: Path) -> Any:
@@ -81,16 +75,6 @@ class Tab:
         assert self.complaints == []
         assert [url for url in self.requests if not url.startswith(("file:", "data:", "blob:"))] == []
         self.page.context.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET, timeout=1e3 * LONG)
-        yield running
-        running.close()
 
 
 @pytest.fixture
@@ -355,6 +339,24 @@ def test_a_plan_alone_has_a_map(place: Path, tab: Callable[..., Any]) -> None:
     assert page.inner_text("#vehicles button:first-child .samples") != "–"
     assert not page.is_visible("#vehicles .battery >> nth=0")
     assert "modelled by Eq. 6" in page.inner_text("#map-note")
+
+
+@in_a_browser
+def test_batteries_stand_beside_the_vehicles(one: Path, tab: Callable[..., Any]) -> None:
+    page = tab(one)
+    page.fill("#round", "11")
+    assert page.inner_text("#vehicles button:first-child .battery") == "75 %"
+    page.fill("#round", "23")
+    assert page.inner_text("#vehicles button:first-child .battery") == "50 %"
+
+
+@in_a_browser
+def test_vehicles_that_would_cover_each_other_are_drawn_apart(one: Path, tab: Callable[..., Any]) -> None:
+    page = tab(one)
+    same = page.evaluate("apart([[100, 100], [100, 100], [100, 100], [300, 100]])")
+    least = min(np.hypot(a[0] - b[0], a[1] - b[1]) for a, b in itertools.combinations(same, 2))
+    assert least > 18
+    assert same[3] == [300, 100]
 
 
 @in_a_browser
