@@ -149,7 +149,8 @@ def test_the_slider_moves_the_map_and_the_numbers(one: Path, tab: Callable[..., 
 def test_keys_play_step_and_jump(one: Path, tab: Callable[..., Any]) -> None:
     page = tab(one)
     assert clock(page) == "Round 12 of 23"  # not where all are at the start
-    for key, told in (("Home", "0"), ("ArrowRight", "1"), ("ArrowRight", "2"), ("ArrowLeft", "1"), ("End", "23"), ("Home", "0")):
+    page.keyboard.press("Home")
+    for key, told in (("ArrowRight", "1"), ("ArrowRight", "2"), ("ArrowLeft", "1"), ("End", "23"), ("Home", "0")):
         page.keyboard.press(key)
         assert clock(page) == f"Round {told} of 23"
     page.keyboard.press("Space")

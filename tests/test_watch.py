@@ -85,12 +85,12 @@ def test_the_page_and_its_data_need_the_token(address: str) -> None:
 
 def test_no_path_reaches_the_disk(address: str, run: Path) -> None:
     path = urlsplit(address).path
-    for wrong in ("config.toml", "../config.toml", "data/../config.toml", "data/", f"{run}/config.toml", "%2e%2e/", "./"):
+    for wrong in ("config.toml", "../config.toml", "data/../config.toml", "data/", str(run), "%2e%2e/", "./"):
         response = ask(address, path + wrong)
         assert (response.status, response.read()) == (404, b""), wrong
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "0.0.0.0", "", "[::1]"])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "", "[::1]"])
 def test_another_host_is_refused(address: str, host: str) -> None:
     path = urlsplit(address).path
     assert ask(address, path, Host=host).status == 403
@@ -381,6 +381,9 @@ def test_a_run_that_is_watched_has_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_told(run: Path) -> None:
-    with serving([run]) as address, pytest.raises(BadInputError, match="allowed: a free port"):
-        with serving([run], urlsplit(address).port or 0):
-            pytest.fail("two servers on one port")
+    with (
+        serving([run]) as address,
+        pytest.raises(BadInputError, match="allowed: a free port"),
+        serving([run], urlsplit(address).port or 0),
+    ):
+        pytest.fail("two servers on one port")

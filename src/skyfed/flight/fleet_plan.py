@@ -11,7 +11,7 @@ from skyfed.arrays import read_npz
 from skyfed.errors import BadInputError
 from skyfed.types import Bools, Floats, Ints
 
-_SHARED = ("dmin", "vmax", "epsilon", "region", "windows", "method", "constraints", "allowed")  # the same for all vehicles
+_SHARED = ("dmin", "vmax", "epsilon", "region", "windows", "method", "constraints", "allowed")  # of all vehicles
 _LATER = ("constraints", "allowed")  # not in format 0.1.0
 
 

@@ -1,4 +1,4 @@
-"""Notebooks: progress as one output that is replaced, and figures as pictures. Neither needs a widget or a magic word."""
+"""Notebooks: progress as one output that is replaced, and figures as pictures, without widgets."""
 
 import sys
 from html import escape
@@ -19,7 +19,8 @@ class NotebookOutput:
     def __init__(self) -> None:
         from IPython.display import publish_display_data
 
-        self._publish, self._id, self._shown = publish_display_data, f"skyfed-{id(self)}", False
+        self._publish: Any = publish_display_data
+        self._id, self._shown = f"skyfed-{id(self)}", False
 
     def show(self, text: str) -> None:
         """Show this text in place of what was shown before."""

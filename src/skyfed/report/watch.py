@@ -110,7 +110,7 @@ class _Reply(BaseHTTPRequestHandler):
         else:
             self._answer("text/html; charset=utf-8", self._page())
 
-    do_HEAD = do_GET
+    do_HEAD = do_GET  # noqa: N815 - the name that http.server looks for
 
     def _page(self) -> str:
         with suppress(SkyfedError):  # then the last good one

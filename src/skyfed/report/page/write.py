@@ -65,7 +65,7 @@ def blocks(words: Json) -> dict[str, str]:
 
 
 def policy(live: bool) -> str:
-    """Return what the browser is allowed: the page's own scripts by their hashes, and of the network only its server."""
+    """Return what the browser may do: run the page's own scripts, by their hashes; if live, ask the page's server."""
     assets = _assets(live)
     scripts = " ".join(f"'{_hash(assets[name])}'" for name in ("plotly", "script"))
     rules = ["default-src 'none'", f"script-src {scripts}", "style-src 'unsafe-inline'", "img-src data: blob:"]
