@@ -285,7 +285,8 @@ def test_the_page_follows_the_run_and_keeps_the_reader_s_place(run: Path, browse
 @in_a_browser
 def test_names_stay_words_when_they_come_later(tmp_path: Path, browser: Any) -> None:
     title = "<img src=x onerror=window.bad=1>"
-    config = settings(2, 6, 3, ["sgd", "afl"])
+    (tmp_path / "own.py").write_text("")
+    config = settings(2, 6, 3, ["sgd", f"{tmp_path}/own.py:Mine"])
     run = write_run(tmp_path / HOSTILE.replace("/", "∕"), config, done=0, names=[HOSTILE, "<b>bold</b>", "a&amp;b"])
     page = browser.new_context().new_page()
     page.set_default_timeout(1e3 * LONG)
@@ -294,9 +295,9 @@ def test_names_stay_words_when_they_come_later(tmp_path: Path, browser: Any) -> 
     with serving([run]) as address:
         page.goto(address)
         page.wait_for_selector("html[data-ready]", state="attached")
-        add_rounds(run / "afl", config, 1, range(3))
+        add_rounds(run / "Mine", config, 1, range(3))
         known = json.loads((run / "manifest.json").read_text())
-        known |= {"cpu": HOSTILE, "command": ["skyfed", HOSTILE], "rows": [{"label": "afl", "title": title}]}
+        known |= {"cpu": HOSTILE, "command": ["skyfed", HOSTILE], "rows": [{"label": "Mine", "title": title}]}
         (run / "manifest.json").write_text(json.dumps(known))
         page.wait_for_function("() => document.getElementById('results').textContent.includes('onerror')")
         assert title in page.inner_text("#results")
