@@ -1,11 +1,13 @@
 """Runs for the page, written without training: what matters there is the tables' form, not where they come from."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 
 from run_cases import blank, in_toml, table_of
 from skyfed.config import Config, load_config
@@ -13,6 +15,10 @@ from skyfed.runs.tables import Row, Table
 from skyfed.theory.estimate import COLUMNS as THEORY
 from test_figures import hand_made_fleet
 
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
+in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium found (apt-get install chromium)")
+HOSTILE = "<script>window.bad=1</script><img src=x onerror=window.bad=1>"
 FIVE = ("sgd", "afl", "afl-prune", "afl-quant", "2ceoafl")
 
 
@@ -42,21 +48,36 @@ def write_run(
 def write_tables(folder: Path, config: Config, k: int, done: int | None, central: bool = False) -> None:
     """Write an algorithm's tables: curves that rise, each its own; bytes that shrink with k."""
     folder.mkdir()
-    rng = np.random.default_rng([config.seed, k])
-    uplink, rounds = table_of(folder, "uplink"), table_of(folder, "rounds")
-    for t in range(config.rounds if done is None else done):
+    add_rounds(folder, config, k, range(config.rounds if done is None else done), central)
+    if done is None:
+        for name in ("uplink", "vehicles", "rounds"):
+            table_of(folder, name).finish()
+        (folder / "model.safetensors").write_bytes(b"")
+
+
+def add_rounds(folder: Path, config: Config, k: int, more: range, central: bool = False) -> None:
+    """Add the rows of further rounds to an algorithm's tables."""
+    rng = np.random.default_rng([config.seed, k, more.start])
+    uplink, rounds, vehicles = (table_of(folder, name) for name in ("uplink", "rounds", "vehicles"))
+    for t in more:
         if not central:
             uplink.append([_upload(config, k, t, u, rng) for u in range(config.vehicles)])
+            vehicles.append([_vehicle(config, t, u) for u in range(config.vehicles)])
         level = 0.9 * (1 - np.exp(-(t + 1) / (0.2 * config.rounds + k))) + rng.normal(0, 0.004)
         classes = np.clip(level + rng.normal(0, 0.08, config.field.classes), 0, 1)
         told = {"accuracy": level, "accuracy_full": level - 0.01, "forgetting": 0.01, "seconds": 1.5}
+        told |= {"downlink_bytes": 1000 * (config.vehicles + t) // (1 + k) * (t + 1 < config.rounds)}
         sizes = {"train_size": 400 + 30 * t, "test_size": 100 + 5 * t, "uploads": config.vehicles, "dropped": 0}
         row: Row = blank("rounds")
         rounds.append([row | {"round": t} | told | sizes | {"accuracy_class": classes.tolist()}])
-    if done is None:
-        uplink.finish()
-        (folder / "model.safetensors").write_bytes(b"")
-        rounds.finish()
+
+
+def _vehicle(config: Config, t: int, u: int) -> Row:
+    places = hand_made_fleet(config.vehicles, config.field.classes, config.rounds).positions
+    x, y = (float(value) for value in places[u, t])
+    left = config.cost.battery * (1 - (t + 1) / (2 * config.rounds))
+    told = {"present": True, "chosen": True, "uploaded": True, "reason": None, "flown": 0.0, "samples": 90 + 9 * t}
+    return {"round": t, "vehicle": u, "x": x, "y": y, "battery_left": left, **told}
 
 
 def _upload(config: Config, k: int, t: int, u: int, rng: np.random.Generator) -> Row:

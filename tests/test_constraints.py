@@ -15,13 +15,15 @@ from in_process import skyfed
 from skyfed.config import config_from_tree, load_config
 from skyfed.errors import BadInputError, InfeasibleError
 from skyfed.flight import Constraint, Options, Problem, Violation, load_fleet_plan, plan, supports, verify
-from skyfed.flight.constraints.base import ConstraintSpec, load_constraints
+from skyfed.flight.constraints.base import ConstraintSpec, allowed_raster, load_constraints
 from skyfed.flight.planner import fell_back
 from skyfed.flight.remote import plan_fleet
+from skyfed.report.figures import draw_map
 from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import RunFolder
 from skyfed.types import Plan
 from skyfed.world.mission import prepare_mission
+from test_figures import hand_made_fleet
 
 NO_FLY = Path(__file__).parents[1] / "examples" / "no_fly.py"
 WALL = [(-30.0, -160.0), (30.0, -160.0), (30.0, 160.0), (-30.0, 160.0)]
@@ -303,3 +305,25 @@ def test_a_saved_plan_is_verified_again_under_the_constraints(tmp_path: Path) ->
     (tmp_path / "mine.py").write_text(SOURCE.replace("points[:, 0] >", "-points[:, 0] >"))
     with pytest.raises(BadInputError, match=r"the plan of vehicle 0 does not verify: Halves at round 0"):
         planned()
+
+
+def test_the_plan_keeps_which_points_are_allowed_for_maps(tmp_path):
+    class West(Constraint):
+        def allows_points(self, points):
+            return points[:, 0] < 0
+
+    class Legs(Constraint):
+        def allows_legs(self, start, stop):
+            return np.ones(len(start), bool)
+
+    raster = allowed_raster([West(), Legs()], np.array([1000.0, 500.0]))
+    assert raster.all(axis=0).sum() == raster.any(axis=0).sum() == len(raster) // 2
+    assert raster[:, 0].all()
+    assert allowed_raster([Legs()], np.array([1000.0, 500.0])).shape == (0, 0)  # legs cannot be shown as points
+    fleet = replace(hand_made_fleet(2, 3, 5), allowed=raster)
+    path = tmp_path / "plan.npz"
+    path.write_bytes(fleet.to_bytes())
+    assert np.array_equal(load_fleet_plan(path).allowed, raster)
+    assert not load_fleet_plan(path).only(0).allowed.size  # a vehicle does not plan
+    labels = [text.get_text() for text in draw_map(fleet, 50.0).legends[0].get_texts()]
+    assert "Not allowed" in labels

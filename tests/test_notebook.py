@@ -37,5 +37,8 @@ def test_tour_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     cells = json.loads((tmp_path / "done.ipynb").read_text())["cells"]
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3  # without %matplotlib inline
+    lines = [output["data"]["text/plain"] for output in outputs if "text/html" in output.get("data", {})]
+    assert ["".join(text).count("10/10") for text in lines] == [3, 1]  # one output a run, replaced until the end
+    assert all("done" in "".join(text) for text in lines)
     assert (tmp_path / "tour" / "compare.html").stat().st_size > 1_000_000

@@ -16,21 +16,17 @@ import pytest
 from PIL import Image
 
 import in_process
-from page_cases import FIVE, settings, without_formula, write_run, write_theory
+from page_cases import FIVE, HOSTILE, in_a_browser, settings, without_formula, write_run, write_theory
 from skyfed.errors import BadInputError
 from skyfed.report.groups import find_groups
+from skyfed.report.measures import MEASURES
 from skyfed.report.page import write_page
 from skyfed.report.page.headline import SHOWN, headline
+from skyfed.report.style import COLOURS, VEHICLES
 from skyfed.runs.tables import Table
 from waiting import LONG
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
-HOSTILE = "<script>window.bad=1</script><img src=x onerror=window.bad=1>"
 LOOKS = Path(__file__).parent / "looks"
-in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium found (apt-get install chromium)")
 
 
 def data_of(page: Path) -> Any:
@@ -80,16 +76,6 @@ class Tab:
         assert self.complaints == []
         assert [url for url in self.requests if not url.startswith(("file:", "data:", "blob:"))] == []
         self.page.context.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET, timeout=1e3 * LONG)
-        yield running
-        running.close()
 
 
 @pytest.fixture
@@ -155,7 +141,7 @@ def test_the_slider_moves_the_map_and_the_numbers(one: Path, tab: Callable[..., 
     assert clock(page) == "Round 17 of 23"
     assert page.inner_text("#train-size") == f"{400 + 30 * 17}"
     assert page.inner_text("#test-size") == f"{100 + 5 * 17}"
-    assert page.inner_text("#vehicles button:first-child span") == f"{90 + 9 * 17}"
+    assert page.inner_text("#vehicles button:first-child .samples") == f"{90 + 9 * 17}"
     assert page.inner_text("#vehicles button:first-child em") == "frog"  # hand-made flights visit class t mod C
     assert page.evaluate("document.getElementById('map').toDataURL()") != before
 
@@ -163,6 +149,8 @@ def test_the_slider_moves_the_map_and_the_numbers(one: Path, tab: Callable[..., 
 @in_a_browser
 def test_keys_play_step_and_jump(one: Path, tab: Callable[..., Any]) -> None:
     page = tab(one)
+    assert clock(page) == "Round 12 of 23"  # not where all are at the start
+    page.keyboard.press("Home")
     for key, told in (("ArrowRight", "1"), ("ArrowRight", "2"), ("ArrowLeft", "1"), ("End", "23"), ("Home", "0")):
         page.keyboard.press(key)
         assert clock(page) == f"Round {told} of 23"
@@ -229,7 +217,7 @@ def test_rows_with_labels_can_be_switched_off_too(place: Path, tab: Callable[...
     row = {"use": "afl-quant", "label": "EDEN, (1) bit", "quantise": {"scheme": "eden", "s": 1}}
     page = tab(write_page([write_run(place / "rows", settings(2, 8, 3, ["afl", row]))], place / "rows.html"))
     button = "#algorithms button[data-algorithm='EDEN, (1) bit']"
-    assert page.inner_text(button).strip() == "EDEN, (1) bit"
+    assert page.inner_text(f"{button} span") == "EDEN, (1) bit"
     assert page.is_visible("tr[data-algorithm='EDEN, (1) bit']")
     page.click(button)
     assert not page.is_visible("tr[data-algorithm='EDEN, (1) bit']")
@@ -348,10 +336,30 @@ def test_a_plan_alone_has_a_map(place: Path, tab: Callable[..., Any]) -> None:
     run = write_run(place / "planned", settings(3, 20, 4, ["afl"]), done=0)
     page = tab(write_page([run], run / "report.html"))
     assert "Nothing has been trained yet" in page.inner_text("#results")
+    page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
     assert clock(page) == "Round 1 of 19"
-    assert page.inner_text("#vehicles button:first-child span") != "–"
+    assert page.inner_text("#vehicles button:first-child .samples") != "–"
+    assert not page.is_visible("#vehicles .battery >> nth=0")
     assert "modelled by Eq. 6" in page.inner_text("#map-note")
+
+
+@in_a_browser
+def test_batteries_stand_beside_the_vehicles(one: Path, tab: Callable[..., Any]) -> None:
+    page = tab(one)
+    page.fill("#round", "11")
+    assert page.inner_text("#vehicles button:first-child .battery") == "75 %"
+    page.fill("#round", "23")
+    assert page.inner_text("#vehicles button:first-child .battery") == "50 %"
+
+
+@in_a_browser
+def test_vehicles_that_would_cover_each_other_are_drawn_apart(one: Path, tab: Callable[..., Any]) -> None:
+    page = tab(one)
+    same = page.evaluate("apart([[100, 100], [100, 100], [100, 100], [300, 100]])")
+    least = min(np.hypot(a[0] - b[0], a[1] - b[1]) for a, b in itertools.combinations(same, 2))
+    assert least > 18
+    assert same[3] == [300, 100]
 
 
 @in_a_browser
@@ -401,6 +409,7 @@ def test_nothing_sticks_out_or_overlaps(
 @in_a_browser
 def test_after_paper_and_other_widths_the_screen_is_full_again(one: Path, tab: Callable[..., Any]) -> None:
     page = tab(one, color_scheme="dark")
+    page.fill("#round", "0")
     width = "document.querySelector('#accuracy-chart .main-svg').getBoundingClientRect().width"
     before = page.evaluate(width)
     page.keyboard.press("ArrowRight")
@@ -477,7 +486,7 @@ def test_the_best_is_marked_among_equals_only(place: Path) -> None:
     assert [cell.text for cell in central.cells][2:] == ["–"] * 6
     for k, name in enumerate(SHOWN):
         values, marked = ([getattr(line.cells[k], what) for line in rivals] for what in ("value", "best"))
-        if name == "downlink_bytes":  # equal for both: nobody is best
+        if name == "downlink_bytes" or MEASURES[name].source == "modelled":  # equal for both, or no measurement
             assert not any(marked)
         else:
             assert sum(marked) == 1
@@ -490,6 +499,38 @@ def test_one_seed_marks_nothing_and_the_page_says_so(place: Path) -> None:
     text = write_page([run], place / "single.html").read_text()
     assert "One seed: no row is called better." in text
     assert "95 % interval" not in text.partition("<script")[0]
+
+
+def test_uplink_and_downlink_are_those_of_the_tables(place: Path) -> None:
+    run = write_run(place / "both ways", settings(3, 6, 3, ["afl"]))
+    (line,) = headline(find_groups([run])).lines
+    cells = dict(zip(SHOWN, line.cells, strict=True))
+    rounds, uplink = (Table(run / "afl", name).rows() for name in ("rounds", "uplink"))
+    assert cells["uplink_bytes"].value == sum(row["wire_bytes"] for row in uplink)
+    assert cells["downlink_bytes"].value == sum(row["downlink_bytes"] for row in rounds)
+    (sizes,) = data_of(write_page([run], run / "report.html"))["payload"]
+    assert sizes["down"][0] == pytest.approx(min(row["downlink_bytes"] for row in rounds[:-1]) / 3e6, rel=1e-3)
+    assert sizes["down"][-1] == pytest.approx(max(row["downlink_bytes"] for row in rounds) / 3e6, rel=1e-3)
+
+
+def test_no_vehicle_has_an_algorithm_s_colour() -> None:
+    def in_oklab(colour: str) -> np.ndarray:
+        share = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+        light = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+        cones = np.cbrt(np.array([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.63]]) @ light)
+        return np.array([[0.2105, 0.7936, -0.0041], [1.978, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]) @ cones
+
+    near = {
+        (own, other): float(np.linalg.norm(in_oklab(own) - in_oklab(other))) for own in VEHICLES for other in COLOURS
+    }
+    assert min(near.values()) > 0.09, min(near, key=near.__getitem__)
+
+
+def test_the_header_says_what_differs(several: Path) -> None:
+    text = re.sub(r"<script.*?</script>", "", several.read_text(), flags=re.DOTALL)
+    lines = [re.findall(r"<(?:b|span)>(.*?)</", line) for line in re.findall(r'<p class="facts">(.*?)</p>', text)]
+    assert "3 vehicles" in lines[0]
+    assert lines[1:] == [[f"delta={x}", f"prune.delta = {x}", "2 seeds: 0, 1"] for x in (0.25, 0.5)]
 
 
 def test_numbers_are_those_of_the_tables(one: Path) -> None:

@@ -135,12 +135,17 @@ class Run:
         return load_fleet_plan(self.folder / "plan.npz")
 
     def plot(self, what: What = "accuracy") -> "Figure":
-        """Return a figure: accuracy over rounds, megabytes or seconds, sizes of uploads, or the map."""
+        """Return a figure: accuracy over rounds, megabytes or seconds, sizes of uploads, or the map.
+
+        A notebook shows it as a picture.
+        """
         from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads
         from skyfed.report.figures import draw_map
         from skyfed.report.learning_curves import read_curves
+        from skyfed.report.notebook import show_figures_inline
         from skyfed.world import footprint_side
 
+        show_figures_inline()
         if what == "map":
             return draw_map(self.plan, footprint_side(self.config.sensor.altitude, self.config.sensor.fov))
         curves = read_curves([self.folder], self.config.rows)

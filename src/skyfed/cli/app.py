@@ -57,6 +57,7 @@ Overrides = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results; a new one under runs/ if not given.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Plain lines instead of live output.")]
+Watched = Annotated[bool, typer.Option("--watch", help="Serve the report on 127.0.0.1 until the run ends.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Run the code that a folder's config names, whoever made it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skyfed.cli.app import Out, Overrides, Plain, Source, Trust, app
+from skyfed.cli.app import Out, Overrides, Plain, Source, Trust, Watched, app
 from skyfed.cli.execution import again, end_with, plan_flights, resumable, train_run, train_seeds
+from skyfed.cli.watch import announced
 from skyfed.errors import BadInputError
 from skyfed.pipeline import load_data, new_folder, prepare
 
@@ -59,6 +60,7 @@ def run(
         typer.Option(metavar="LIST", help='Several seeds, as "0-4" or "0,3,7": a folder each, mean and band.'),
     ] = None,
     plain: Plain = False,
+    watched: Watched = False,
 ) -> None:
     """Plan flights, then train every algorithm asked for.
 
@@ -79,9 +81,10 @@ def run(
     place = out or new_folder(source)
     if numbers:
         claim_seeds(place, config, numbers, sys.argv[1:])
-        train_seeds(place, task, plain)
+        with announced([place], watched):
+            train_seeds(place, task, plain)
         return
-    with RunFolder.claim(place, config, sys.argv[1:]) as folder:
+    with RunFolder.claim(place, config, sys.argv[1:]) as folder, announced([place], watched):
         end_with(train_run(folder, config, mission, task, plain, place))
 
 
@@ -89,6 +92,7 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, or of several seeds.")],
     plain: Plain = False,
+    watched: Watched = False,
     trust: Trust = False,
 ) -> None:
     """Go on where a stopped run stood.
@@ -111,9 +115,10 @@ def resume(
             return
         mission, task = prepare(config), load_data(config, plain)
     if several:
-        train_seeds(folder, task, plain)
+        with announced([folder], watched):
+            train_seeds(folder, task, plain)
         return
-    with RunFolder.claim(folder, config, sys.argv[1:]) as claimed:
+    with RunFolder.claim(folder, config, sys.argv[1:]) as claimed, announced([folder], watched):
         end_with(train_run(claimed, config, mission, task, plain, folder))
 
 

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from skyfed.arrays import read_npz
 from skyfed.errors import BadInputError
-from skyfed.types import Floats, Ints
+from skyfed.types import Bools, Floats, Ints
 
-_SHARED = ("dmin", "vmax", "epsilon", "region", "windows", "method", "constraints")  # the same for all vehicles
+_SHARED = ("dmin", "vmax", "epsilon", "region", "windows", "method", "constraints", "allowed")  # of all vehicles
+_LATER = ("constraints", "allowed")  # not in format 0.1.0
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class FleetPlan:
     true_centres and true_radii what they really are; psi (U,C,T); imax (U,C,W); objective, bound, seconds (U,)
     in nats, nats and measured CPU seconds; note (U,) is empty or says what happened instead;
     history (U,J) is the objective after each iteration of an iterative planner, NaN past its end;
-    constraints (n,) are the user's own that all flights were planned under, each as JSON.
+    constraints (n,) are the user's own that all flights were planned under, each as JSON; allowed (n,n) says which
+    points of the region they allow, south to north and west to east, (0,0) where nothing restricts points.
     """
 
     positions: Floats
@@ -45,6 +47,7 @@ class FleetPlan:
     note: NDArray[np.str_]
     history: Floats = field(default_factory=lambda: np.empty((0, 0)))
     constraints: NDArray[np.str_] = field(default_factory=lambda: np.empty(0, np.str_))
+    allowed: Bools = field(default_factory=lambda: np.empty((0, 0), bool))
 
     @property
     def vehicles(self) -> int:
@@ -74,18 +77,19 @@ class FleetPlan:
     def only(self, vehicle: int) -> "FleetPlan":
         """Return the same with this vehicle's flight in everybody's place: what it carries tells of nobody else.
 
-        Constraints are left out: they name files of whoever planned, and a vehicle does not plan.
+        Constraints and what they allow are left out: they name files of whoever planned, and a vehicle does not plan.
         """
         each = [f.name for f in fields(self) if f.name not in _SHARED]
         own = {name: np.repeat(getattr(self, name)[vehicle : vehicle + 1], self.vehicles, 0) for name in each}
-        return replace(self, **own, constraints=np.empty(0, np.str_))
+        return replace(self, **own, constraints=np.empty(0, np.str_), allowed=np.empty((0, 0), bool))
 
     def to_bytes(self) -> bytes:
         """Pack as an NPZ archive without objects; without constraints it has the bytes of format 0.1.0."""
         buffer = io.BytesIO()
         arrays = {f.name: getattr(self, f.name) for f in fields(self)}
-        if not len(self.constraints):
-            del arrays["constraints"]
+        for name in _LATER:
+            if not arrays[name].size:
+                del arrays[name]
         np.savez_compressed(buffer, **arrays)
         return buffer.getvalue()
 
@@ -94,7 +98,7 @@ def load_fleet_plan(path: Path | str) -> FleetPlan:
     """Read plan.npz; raises BadInputError when it is not one."""
     try:
         arrays = read_npz(Path(path).read_bytes())
-        names = [f.name for f in fields(FleetPlan) if f.name != "constraints" or f.name in arrays]
+        names = [f.name for f in fields(FleetPlan) if f.name not in _LATER or f.name in arrays]
         return FleetPlan(**{name: arrays[name] for name in names})
     except OSError as error:
         raise BadInputError(f"{path}: {error.strerror or 'not a plan'}") from None

@@ -9,7 +9,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import EllipseCollection, LineCollection
-from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize, PowerNorm
+from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize, PowerNorm, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
@@ -28,6 +28,7 @@ _CROWD = 30  # classes on one map beyond which numbers are thinned, and a single
 
 # On the map colour means time, so that all else is grey, but for the footprint's green, which no round has.
 _DISC, _TRUTH, _REGION, _FOOTPRINT = "0.25", "0.45", "0.7", "#009E73"
+_CLOSED = "#F2C4C4"  # the light red of what constraints forbid
 _DASHES: Any = (0, (3, 2))
 
 
@@ -37,7 +38,9 @@ def draw_psi(fleet: FleetPlan, vehicle: int) -> Figure:
     psi = fleet.psi[vehicle]
     classes, rounds = psi.shape
     if classes > _MOST_LINES:
-        return _heat_map(psi, fade=0.0)[0]
+        figure, axes, *_ = _heat_map(psi, fade=0.0)
+        axes.set_title(f"Vehicle {vehicle}", pad=3)
+        return figure
     figure = Figure(figsize=(style.COLUMN, 2.3), layout="constrained")
     axes = figure.subplots()
     every = max(1, rounds // 6)
@@ -48,6 +51,7 @@ def draw_psi(fleet: FleetPlan, vehicle: int) -> Figure:
             markevery=(c * every // classes, every), **style.MARKER_LOOK,
         )  # fmt: skip
     axes.set(xlabel="Round $t$", ylabel=r"Class share $\psi_{u,c}^{t}$", ylim=(0, 1.05 * float(psi.max()) or 1.0))
+    axes.set_title(f"Vehicle {vehicle}", pad=3)
     style.whole_rounds(axes, rounds)
     style.legend_above(figure, axes.lines, 6)
     return figure
@@ -60,6 +64,7 @@ def draw_association(fleet: FleetPlan, vehicle: int) -> Figure:
     visits = np.flatnonzero(association != IDLE)
     labels = association[visits]
     figure, axes, norm, colours = _heat_map(psi, fade=0.6)
+    axes.set_title(f"Vehicle {vehicle}", pad=3)
     row, column = 0.7 * _POINTS * figure.get_size_inches()[::-1] / psi.shape
     side = float(np.clip(min(row, 2 * column), 2.0, 4.5))
     axes.scatter(
@@ -94,6 +99,7 @@ def draw_map(fleet: FleetPlan, footprint_side: float, vehicles: list[int] | None
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
         axes.set_title(f"Vehicle {vehicle}", pad=3)
         last, sides = fleet.positions[vehicle, -1], np.full(2, footprint_side)
+        _shade_closed(axes, fleet)
         _draw_square(axes, np.zeros(2), fleet.region, edgecolor=_REGION, linewidth=0.6)
         _draw_square(axes, last, sides, edgecolor=_FOOTPRINT, linewidth=1.0, zorder=4)
         _draw_flight(axes, fleet, vehicle, norm, colours)
@@ -108,7 +114,7 @@ def draw_map(fleet: FleetPlan, footprint_side: float, vehicles: list[int] | None
     bar = figure.colorbar(ScalarMappable(norm, colours), ax=list(grid), shrink=0.9, aspect=12 * height, pad=0.02)
     bar.set_label("Round $t$")
     bar.ax.yaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
-    handles = _map_legend(any(_misplaced(fleet, vehicle).any() for vehicle in shown))
+    handles = _map_legend(any(_misplaced(fleet, vehicle).any() for vehicle in shown), bool(fleet.allowed.size))
     if not vehicles and fleet.vehicles > len(shown):
         handles.append(Line2D([], [], linestyle="none", label=f"{len(shown)} of {fleet.vehicles} vehicles"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3 if width == style.COLUMN else 6, borderpad=0.1)
@@ -166,6 +172,15 @@ def _draw_flight(axes: Axes, fleet: FleetPlan, vehicle: int, norm: Normalize, co
     axes.plot(0, 0, marker="^", color="black", markersize=4, zorder=6)
 
 
+def _shade_closed(axes: Axes, fleet: FleetPlan) -> None:
+    """Shade the points of the region that constraints of the user's own close."""
+    if fleet.allowed.size:
+        x, y = (fleet.region / 2).tolist()
+        shade = np.zeros((*fleet.allowed.shape, 4))
+        shade[~fleet.allowed] = to_rgba(_CLOSED)
+        axes.imshow(shade, extent=(-x, x, -y, y), aspect="equal", zorder=0.5)
+
+
 def _draw_discs(axes: Axes, centres: Floats, radii: Floats, **look: Any) -> None:
     look |= {"units": "xy", "offsets": centres, "offset_transform": axes.transData}
     axes.add_collection(EllipseCollection(2 * radii, 2 * radii, 0 * radii, **look), autolim=False)
@@ -214,11 +229,12 @@ def _misplaced(fleet: FleetPlan, vehicle: int) -> NDArray[np.bool_]:
     return np.asarray(~(same & np.isclose(fleet.radii[vehicle], fleet.true_radii[vehicle])))
 
 
-def _map_legend(truth: bool) -> list[Line2D]:
+def _map_legend(truth: bool, closed: bool) -> list[Line2D]:
     return [
         Line2D([], [], color="black", marker="^", markersize=4, linestyle="none", label="Station"),
         Line2D([], [], color=_DISC, linewidth=0.8, label="Disc planned on"),
         *([Line2D([], [], color=_TRUTH, linewidth=0.8, linestyle=_DASHES, label="True disc")] if truth else []),
         Line2D([], [], color=_FOOTPRINT, marker="s", fillstyle="none", linestyle="none", label="Camera footprint"),
         Line2D([], [], color=_REGION, linewidth=0.8, label="Region"),
+        *([Line2D([], [], color=_CLOSED, marker="s", linestyle="none", label="Not allowed")] if closed else []),
     ]

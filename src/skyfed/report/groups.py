@@ -13,7 +13,7 @@ from skyfed.files import storage_errors
 from skyfed.report.learning_curves import RowCurves, read_curves
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.seeds import seed_folders
-from skyfed.runs.tables import Table
+from skyfed.runs.tables import Table, remembered
 
 _ALLOWED = "allowed: a run's folder, one of seeds, a sweep's"
 
@@ -54,12 +54,17 @@ class SeedGroup:
         for folder, config in zip(self.folders, self.configs, strict=True):
             parts = []
             for name in config.labels:
-                rounds = len(Table(folder / name, "rounds").rows())
+                rounds = _rounds_done(folder, name)
                 if rounds < config.rounds:
                     parts.append(f"{name} {rounds} of {config.rounds} rounds" if rounds else f"{name} not begun")
             if parts:
                 lines.append(f"{self.name}, seed {config.seed}: {', '.join(parts)}")
         return lines
+
+
+@remembered
+def _rounds_done(folder: Path, label: str) -> int:
+    return len(Table(folder / label, "rounds").rows())
 
 
 def find_groups(places: Sequence[Path]) -> list[SeedGroup]:

@@ -1,8 +1,8 @@
 """Learning curves: accuracy over rounds and over what it cost to get there, and the sizes of the uploads."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 from skyfed.algorithms import Row
 from skyfed.report.units import megabytes
 from skyfed.runs.tables import Row as TableRow
-from skyfed.runs.tables import Table
+from skyfed.runs.tables import Table, remembered
 from skyfed.types import Floats, Ints
 
 
@@ -35,15 +35,18 @@ class SeedCurve:
 
 @dataclass(frozen=True)
 class RowCurves:
-    """One row: its runs, one per seed, and the bits of every upload of all of them.
+    """One row: its runs, one per seed, and the bits of every message of all of them.
 
-    paper_bits  by the paper's formula (modelled)    wire_bits  measured; an upload that was never sent is in neither
+    paper_bits     of uploads by the paper's formula (modelled)
+    wire_bits      of uploads, measured; an upload that was never sent is in neither
+    downlink_bits  of what the vehicles were sent, measured
     """
 
     row: Row
     runs: tuple[SeedCurve, ...]
     paper_bits: Floats
     wire_bits: Floats
+    downlink_bits: Floats = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -62,17 +65,42 @@ def read_curves(folders: list[Path], rows: list[Row]) -> list[RowCurves]:
     """Read the tables of runs that differ in the seed only, finished or not; what has no rounds is left out."""
     curves = []
     for row in rows:
-        runs, sent = [], []
-        for folder in folders:
-            if lines := Table(folder / row.name, "rounds").rows():
-                done = {line["round"] for line in lines}  # of a round that was cut short there are uploads only
-                uplink = [line for line in Table(folder / row.name, "uplink").rows() if line["round"] in done]
-                runs.append(seed_curve(lines, uplink))
-                sent += [(up.get("paper_bits", np.nan), 8 * up["wire_bytes"]) for up in uplink if up["wire_bytes"]]
-        if runs:
-            formula, measured = np.array(sent, np.float64).reshape(-1, 2).T
-            curves.append(RowCurves(row, tuple(runs), formula[np.isfinite(formula)], measured))
+        seeds = [seed for folder in folders if (seed := _read_seed(folder, row.name))]
+        if seeds:
+            runs, *sizes = zip(*seeds, strict=True)
+            curves.append(RowCurves(row, runs, *(np.concatenate(bits) for bits in sizes)))
     return curves
+
+
+@remembered
+def _read_seed(folder: Path, label: str) -> tuple[SeedCurve, Floats, Floats, Floats] | None:
+    """Return a row's curve and its messages' bits: the paper's formula, uplink, downlink; None without rounds."""
+    lines = Table(folder / label, "rounds").rows()
+    if not lines:
+        return None
+    done = {line["round"] for line in lines}  # of a round that was cut short there are uploads only
+    uplink = [line for line in Table(folder / label, "uplink").rows() if line["round"] in done]
+    sent = [(up.get("paper_bits", np.nan), 8 * up["wire_bytes"]) for up in uplink if up["wire_bytes"]]
+    formula, measured = np.array(sent, np.float64).reshape(-1, 2).T
+    down = _downlink_bits(lines, Table(folder / label, "vehicles").rows())
+    return seed_curve(lines, uplink), formula[np.isfinite(formula)], measured, down
+
+
+def _downlink_bits(lines: list[TableRow], vehicles: list[TableRow]) -> Floats:
+    """Return what a vehicle is sent, in bits, once per vehicle and round: the mean over the round's vehicles.
+
+    A round's row counts what the vehicles of the next round start from. Runs of format 0.1.0 do not say how many these
+    are; there it is those that sent something.
+    """
+    chosen = Counter(row["round"] for row in vehicles if row["chosen"]) or {
+        line["round"]: line["uploads"] for line in lines
+    }
+    bits: list[float] = []
+    for line in lines:
+        receivers = chosen.get(line["round"] + 1) or chosen.get(line["round"], 0)  # the next round may still go on
+        if line["downlink_bytes"] and receivers:
+            bits += [8 * line["downlink_bytes"] / receivers] * receivers
+    return np.array(bits, np.float64)
 
 
 def mean_lines(curves: list[RowCurves], axis: str, measure: str = "accuracy") -> list[MeanCurve]:

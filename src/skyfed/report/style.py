@@ -32,6 +32,10 @@ in_style = partial(style.context, _STYLE)  # decorates what draws, and is the co
 COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#888888", "#999933",
 )  # fmt: skip
+# Vehicles have colours that no algorithm has.
+VEHICLES = (
+    "#8F1FE8", "#12A112", "#E6117A", "#1F3BE0", "#4B5A12", "#B5121B", "#8C7BEA", "#D018D0", "#7A4A1E", "#0A5A5A",
+)  # fmt: skip
 STROKES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1.2, 1.2)))
 MARKERS = "osD^vPdX<>ph"
 MARKER_LOOK: dict[str, Any] = {"markersize": 3.6, "markeredgecolor": "white", "markeredgewidth": 0.3}

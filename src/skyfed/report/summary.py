@@ -6,7 +6,7 @@ from statistics import fmean
 
 from skyfed.errors import BadInputError
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.tables import Row, Table
+from skyfed.runs.tables import Row, Table, remembered
 
 _LATE = 0.75  # share of the rounds after which a test is late
 
@@ -48,6 +48,7 @@ class Summary:
         return None if self.paper_bits is None else self.paper_bits / 8
 
 
+@remembered
 def summarise(folder: Path, algorithm: str) -> Summary | None:
     """Return the figures of an algorithm so far; None before its first round.
 

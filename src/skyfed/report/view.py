@@ -1,4 +1,4 @@
-"""A run while it goes on: one line per algorithm on a terminal, redrawn; elsewhere a line now and then."""
+"""A run while it goes on: one line per algorithm, redrawn, on a terminal or in a notebook; elsewhere plain lines."""
 
 import sys
 import threading
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from skyfed.algorithms import Row as Algorithm
 from skyfed.report.live import is_live, line_every
+from skyfed.report.notebook import NotebookOutput, notebook
 from skyfed.report.numbers import amount
 from skyfed.runs.tables import Row
 
@@ -21,6 +22,7 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII = "_.-=+*%#"  # for terminals that show no blocks
 _WIDEST = 40  # cells of a curve
 _RECENT = 20  # rounds that tell the present pace; training sets grow, so old rounds were shorter
+_NOTEBOOK_WIDTH, _NOTEBOOK_EVERY = 100, 0.5  # characters of a line, and seconds between two pictures
 _SPAN = 0.05  # accuracies that differ by less are drawn about level
 
 
@@ -39,7 +41,8 @@ class RunView:
         self._begun = self._last = clock()
         self._lock = threading.RLock()  # the terminal is drawn from a thread of its own
         self._live = None
-        if is_live(plain):
+        self._output = NotebookOutput() if notebook() and not plain else None
+        if self._output is None and is_live(plain):
             console = Console(stderr=True)
             blocks = console.encoding.startswith("utf")
             self._live = Live(console=console, get_renderable=lambda: self.picture(console.width, blocks))
@@ -52,6 +55,13 @@ class RunView:
     def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Draw the lines of a notebook again."""
+        if self._output:
+            self._last = self._clock()
+            self._output.show(self.picture(_NOTEBOOK_WIDTH, blocks=True).plain)
 
     def say(self, line: str) -> None:
         """Show a line."""
@@ -66,7 +76,8 @@ class RunView:
             self._pace.begin(algorithm, first)
             for row in rows[:first]:
                 self._note(algorithm, row)
-        if first and not self._live:
+        self._refresh()
+        if first and not self._live and not self._output:
             print(f"{algorithm}: {first} of {self._rounds} rounds were done before", file=sys.stderr)
 
     def round(self, algorithm: str, row: Row) -> None:
@@ -75,7 +86,9 @@ class RunView:
         with self._lock:
             self._note(algorithm, row)
             self._pace.round(algorithm, done)
-        if not self._live and (done == self._rounds or now - self._last >= self._every):
+        if self._output and now - self._last >= _NOTEBOOK_EVERY:
+            self._refresh()
+        elif not self._live and not self._output and (done == self._rounds or now - self._last >= self._every):
             self._last = now
             where, left = f"{algorithm}: round {done} of {self._rounds}", self._pace.left
             rest = "" if left is None else f", about {left:.0f} s left in all"

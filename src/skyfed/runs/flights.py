@@ -11,6 +11,7 @@ import numpy as np
 from skyfed.config import Config
 from skyfed.errors import BadInputError, InfeasibleError
 from skyfed.files import storage_errors, write_whole
+from skyfed.flight.constraints.base import allowed_raster
 from skyfed.flight.fleet_plan import FleetPlan, load_fleet_plan
 from skyfed.flight.planner import fell_back
 from skyfed.flight.problem import Options
@@ -85,6 +86,7 @@ def _gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
         note=np.array([p.note for p in plans], dtype=np.str_),
         history=np.array([[*p.history, *[np.nan] * (longest - len(p.history))] for p in plans]),
         constraints=np.array([json.dumps(c.model_dump(), sort_keys=True) for c in config.flight.constraints], np.str_),
+        allowed=allowed_raster(problems[0].constraints, np.asarray(config.field.region)),
     )
 
 

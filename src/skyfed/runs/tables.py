@@ -2,9 +2,10 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from skyfed.columns import Column
 from skyfed.errors import BadInputError
@@ -12,6 +13,7 @@ from skyfed.files import storage_errors, write_whole
 from skyfed.runs.columns import TABLES, fits, gap, misfit, named, schema
 
 Row = dict[str, Any]
+Result = TypeVar("Result")
 
 
 class Table:
@@ -35,11 +37,10 @@ class Table:
 
         good: whether to return the rows before a line that is no row of this table, instead of raising BadInputError.
         """
-        if self.parquet.exists():
-            return read_parquet(self.parquet, columns, self._name)
+        lines = None if self.parquet.exists() else self._read_lines()
+        if lines is None:  # finished, perhaps this moment: the lines go when the Parquet file is there
+            return read_parquet(self.parquet, columns, self._name) if self.parquet.exists() else []
         rows: list[Row] = []
-        with storage_errors(self._lines):
-            lines = self._lines.read_bytes().splitlines() if self._lines.exists() else []
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)
@@ -51,6 +52,14 @@ class Table:
                 raise BadInputError(f"{self._lines}: line {number} is not a row of a table of {self._name}")
             rows.append(row)
         return rows
+
+    def _read_lines(self) -> list[bytes] | None:
+        """Return the lines of a table that still grows; None where there is no such file."""
+        with storage_errors(self._lines):
+            try:
+                return self._lines.read_bytes().splitlines()
+            except FileNotFoundError:
+                return None
 
     def keep(self, rounds: int) -> list[Row]:
         """Drop the rows of rounds from `rounds` on; return the others."""
@@ -107,6 +116,30 @@ def read_parquet(path: Path, columns: list[str] | None = None, name: str | None 
         raise BadInputError(f"{path}: not a table of {name}: {fault}")
     rows: list[Row] = table.to_pylist()
     return rows
+
+
+def remembered(read: Callable[[Path, str], Result]) -> Callable[[Path, str], Result]:
+    """Let what is read of a run's row, by folder and label, be kept until one of the row's tables changes.
+
+    Whoever watches a run asks every few seconds, and most rows are finished or have not begun.
+    """
+    kept = lru_cache(maxsize=1024)(lambda folder, label, stamp: read(folder, label))
+
+    @wraps(read)
+    def ask(folder: Path, label: str) -> Result:
+        return kept(Path(folder), label, stamp(Path(folder) / label))
+
+    return ask
+
+
+def stamp(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return name, time and size of every table in a row's folder: they change when one of the tables does."""
+    try:
+        with os.scandir(path) as entries:
+            tables = [entry for entry in entries if entry.name.endswith((".jsonl", ".parquet"))]
+            return tuple(sorted((entry.name, entry.stat().st_mtime_ns, entry.stat().st_size) for entry in tables))
+    except OSError:  # no such folder yet, or a table that was finished this moment
+        return ()
 
 
 _LEFT = ("uplink.parquet", "model.safetensors", "rounds.parquet")  # by a finished training, in the order of writing

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from skyfed.flight.problem import Problem
 
 Kind = Literal["points", "legs", "plans"]
+_RASTER = 160  # points along each side of a map of what is allowed
 _LEGS = 200_000  # legs asked about in one call: keeps a constraint's own arrays small
 
 
@@ -151,6 +152,18 @@ def points_allowed(constraints: Sequence[Constraint], points: Floats) -> Bools:
             left = np.flatnonzero(allowed)
             allowed[left] = _ask(constraint, "allows_points", points[left])
     return allowed
+
+
+def allowed_raster(constraints: Sequence[Constraint], region: Floats) -> Bools:
+    """Tell which points of a region (2,), in metres around the station, every constraint allows: a grid for maps.
+
+    Rows go from south to north, columns from west to east. It is (0, 0) if no constraint restricts points.
+    """
+    if not any("points" in constraint.kinds for constraint in constraints):
+        return np.empty((0, 0), bool)
+    middles = (np.arange(_RASTER) + 0.5) / _RASTER - 0.5
+    x, y = np.meshgrid(middles * region[0], middles * region[1])
+    return points_allowed(constraints, np.stack([x.ravel(), y.ravel()], axis=1)).reshape(_RASTER, _RASTER)
 
 
 def legs_allowed(constraints: Sequence[Constraint], start: Floats, stop: Floats) -> Bools:

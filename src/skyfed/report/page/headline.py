@@ -1,4 +1,4 @@
-"""The headline table: what every algorithm reached and what it cost, the best marked."""
+"""The headline table: what every algorithm reached and what it cost, the best of measured figures marked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,7 +72,8 @@ def _fill(lines: list[HeadlineRow], name: str) -> Unit:
     known = [mean_and_half([*by_seed.values()]) for by_seed in values]
     means = [mean for mean, _ in known if mean is not None]
     unit, largest = unit_of(MEASURES[name].kind, means), max(means, default=0.0)
-    best = _best(lines, values, MEASURES[name].better == "high")
+    measure = MEASURES[name]
+    best = _best(lines, values, measure.better == "high") if measure.source == "measured" else set()
     for k, (line, (mean, half)) in enumerate(zip(lines, known, strict=True)):
         if mean is None:
             line.cells.append(Cell())

@@ -1,6 +1,7 @@
 """What the charts show of a group of seeds, as plain numbers: accuracy, payloads, classes, the bound."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,13 @@ from skyfed.report.learning_curves import mean_lines, shares
 from skyfed.report.style import MARKERS
 from skyfed.report.style import looks as row_looks
 from skyfed.report.units import megabytes_of_bits
-from skyfed.runs.tables import Table
+from skyfed.runs.tables import Table, remembered
 from skyfed.theory.bound import FORMS, TERMS
 
 _AXES = ("rounds", "megabytes", "modelled_seconds", "measured_seconds")
 _MOST_POINTS = 400  # of a line, and columns of a heat map; a screen shows no more
 _MOST_STEPS = 200  # of a distribution
-_SYMBOLS = dict(zip(MARKERS, (
+SYMBOLS = dict(zip(MARKERS, (
     "circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "diamond-tall", "x", "triangle-left",
     "triangle-right", "pentagon", "hexagon",
 ), strict=True))  # fmt: skip
@@ -37,19 +38,17 @@ def plain(values: Any, digits: int = 5) -> Any:
 
 
 def looks(groups: Sequence[SeedGroup]) -> Json:
-    """Return name, colour, stroke and marker of every algorithm, as in the figures."""
+    """Return name, colour and marker of every algorithm, as in the figures."""
     rows = {row.name: row for group in groups for row in group.config.rows}
-    strokes = {}
-    for name, look in row_looks(list(rows.values())).items():
-        stroke = look["linestyle"]
-        strokes[name] = {
+    return {
+        name: {
             "title": look["label"],
             "colour": look["color"],
-            "dash": "solid" if stroke == "-" else ",".join(f"{1.8 * part:.3g}px" for part in stroke[1]),
-            "symbol": _SYMBOLS[look["marker"]],
+            "symbol": SYMBOLS[look["marker"]],
             "central": rows[name].central,
         }
-    return strokes
+        for name, look in row_looks(list(rows.values())).items()
+    }
 
 
 def accuracy(group: SeedGroup) -> list[Json]:
@@ -69,11 +68,11 @@ def accuracy(group: SeedGroup) -> list[Json]:
 
 
 def payloads(group: SeedGroup) -> list[Json]:
-    """Return the distributions of payloads, one record per algorithm that has sent anything."""
+    """Return the distributions of the sizes of messages, one record per algorithm that has sent anything."""
     records = []
     for curve in group.curves:
         if curve.wire_bits.size:
-            sizes = {"measured": curve.wire_bits, "formula": curve.paper_bits}
+            sizes = {"measured": curve.wire_bits, "formula": curve.paper_bits, "down": curve.downlink_bits}
             steps = {
                 kind: plain(shares(megabytes_of_bits(bits), _MOST_STEPS)[0], 4)
                 for kind, bits in sizes.items()
@@ -87,7 +86,7 @@ def class_accuracy(group: SeedGroup) -> list[Json]:
     """Return accuracy class by class on the whole test set over the rounds, the mean over seeds."""
     maps = []
     for algorithm in group.config.labels:
-        tables = [_by_class(Table(folder / algorithm, "rounds").rows()) for folder in group.folders]
+        tables = [_by_class(folder, algorithm) for folder in group.folders]
         tables = [table for table in tables if table]
         rounds = sorted(set.intersection(*map(set, tables))) if tables else []
         if rounds:
@@ -124,7 +123,9 @@ def bounds(group: SeedGroup) -> list[Json]:
     return records
 
 
-def _by_class(rows: list[Json]) -> dict[int, NDArray[np.float64]]:
+@remembered
+def _by_class(folder: Path, label: str) -> dict[int, NDArray[np.float64]]:
+    rows = Table(folder / label, "rounds").rows()
     return {row["round"]: np.array(row["accuracy_class"], np.float64) for row in rows if row.get("accuracy_class")}
 
 

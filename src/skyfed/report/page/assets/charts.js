@@ -2,7 +2,7 @@
 const CONFIG = { displaylogo: false, displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, modeBarButtons: [["toImage", "resetScale2d"]] };
 const AXES = {
   rounds: "Round",
-  megabytes: "Sent by all vehicles so far, measured (MB)",
+  megabytes: "Uplink of all vehicles so far, measured (MB)",
   modelled_seconds: "Training time so far, slowest vehicle of each round, modelled (s)",
   measured_seconds: "Training time so far, slowest vehicle of each round, measured (s)",
 };
@@ -39,11 +39,11 @@ const fit = new ResizeObserver((places) => {
 // A logarithmic axis with ticks written out in full.
 function decades(values) {
   const known = values.filter((value) => value > 0), low = Math.min(...known) / 1.15, high = Math.max(...known) * 1.15, ticks = [];
-  const steps = high / low < 400 ? [1, 2, 5] : [1];
+  const steps = high / low < 3 ? [1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9] : high / low < 400 ? [1, 2, 5] : [1];
   for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
     for (const step of steps) { const tick = step * 10 ** power; if (tick >= low && tick <= high) ticks.push(tick); }
   }
-  const text = ticks.map((tick) => tick.toLocaleString("en", { maximumSignificantDigits: 1 }));
+  const text = ticks.map((tick) => tick.toLocaleString("en", { maximumSignificantDigits: 2 }));
   return { type: "log", range: [Math.log10(low), Math.log10(high)], tickvals: ticks, ticktext: text };
 }
 
@@ -52,7 +52,7 @@ function drawAccuracy() {
   const over = state.axis === "rounds";
   const lines = data.accuracy.filter((line) => shown(line) && (over || (!central(line) && line.x[state.axis].at(-1) > 0)));
   const levels = over ? [] : data.accuracy.filter((line) => shown(line) && central(line));
-  const traces = [], marks = at("accuracy-chart").clientWidth < 500 ? 4 : 8; // of a line
+  const traces = [], most = at("accuracy-chart").clientWidth < 500 ? 4 : 8; // markers of a line
   for (const line of lines) {
     const x = line.x[state.axis], y = line.y[state.measure];
     if (line.seeds > 1) {
@@ -63,12 +63,10 @@ function drawAccuracy() {
     }
   }
   for (const line of lines) {
-    const look = data.looks[line.algorithm], x = line.x[state.axis], y = line.y[state.measure];
-    const every = Math.max(1, Math.round(x.length / marks)), shift = Math.floor((every * Object.keys(data.looks).indexOf(line.algorithm)) / 6);
+    const x = line.x[state.axis], y = line.y[state.measure];
     traces.push({
       x, y: y.mean, name: nameOf(line), type: "scatter", mode: "lines+markers",
-      line: { color: lineInk(line), width: 2.2, dash: dashOf(line) },
-      marker: { symbol: look.symbol, color: lineInk(line), size: x.map((_, k) => (x.length < 9 || k % every === shift ? 8 : 0)), opacity: 1, line: { width: 1, color: tone("card") } },
+      line: { color: lineInk(line), width: 2.2 }, marker: marks(line, x.length, most),
       hovertemplate: `%{y:.1f} % at ${over ? "round %{x}" : state.axis === "megabytes" ? "%{x:.4g} MB" : "%{x:.4g} s"}`,
     });
   }
@@ -77,7 +75,7 @@ function drawAccuracy() {
   const log = !over && ends.length && Math.max(...ends) > FAR_APART * Math.min(...ends);
   const flat = levels.map((line) => ({
     type: "line", xref: "paper", x0: 0, x1: 1, y0: line.y[state.measure].mean.at(-1), y1: line.y[state.measure].mean.at(-1),
-    line: { color: ink(data.looks[line.algorithm].colour), width: 1.6, dash: "9px,4px" },
+    line: { color: lineInk(line), width: 1.2 },
   }));
   const labels = levels.map((line) => ({
     xref: "paper", x: 0.01, xanchor: "left", y: line.y[state.measure].mean.at(-1), yanchor: "bottom", showarrow: false,
@@ -91,39 +89,42 @@ function drawAccuracy() {
     { title: "Test accuracy (%)", range: [Math.max(0, low - 0.06 * reach), top + 0.09 * reach] },
     { shapes: flat, annotations: labels, hovermode: over ? "x unified" : "closest" },
   ));
-  const seeds = Math.max(...data.accuracy.map((line) => line.seeds));
+  const seeds = Math.max(1, ...data.accuracy.map((line) => line.seeds));
   at("accuracy-note").textContent = [
     state.measure === "accuracy" ? "On the test set, which grows as the vehicles see more; measured." : "On the whole test set; measured.",
     seeds > 1 ? `Lines: mean over seeds; bands: least to best of up to ${seeds} seeds.` : "",
     !over && levels.length ? "What is trained centrally sends nothing and has no vehicles: its last accuracy is a level to compare with." : "",
-    solo ? "Colours and strokes are runs." : many ? "Colours are algorithms, strokes are runs." : "",
+    solo() ? "Colours and markers are runs." : many() ? "Colours are algorithms, markers are runs." : "",
   ].join(" ");
 }
 
 function drawPayload() {
-  const kinds = (one) => ["formula", "measured"].filter((kind) => one[kind]); // the formula is of the paper’s algorithms
-  const all = data.payload.flatMap((one) => kinds(one).flatMap((kind) => [one[kind][0], one[kind].at(-1)]));
+  drawSizes("payload-chart", "Size of an upload", ["formula", "measured"]); // the formula is of the paper’s algorithms
+  drawSizes("downlink-chart", "Downlink per vehicle and round", ["down"]);
+}
+
+function drawSizes(chart, title, kinds) {
+  const all = data.payload.flatMap((one) => kinds.filter((kind) => one[kind]).flatMap((kind) => [one[kind][0], one[kind].at(-1)]));
   const [unit, factor] = Math.max(...all) < 1 ? ["kB", 1000] : ["MB", 1], traces = [];
   for (const one of data.payload.filter(shown)) {
-    for (const kind of kinds(one)) {
-      const sizes = one[kind].map((size) => factor * size), dash = kind === "measured" ? "solid" : "7px,4px";
+    for (const kind of kinds.filter((kind) => one[kind])) {
+      const sizes = one[kind].map((size) => factor * size), modelled = kind === "formula";
       traces.push({
-        x: sizes, y: sizes.map((_, k) => k / (sizes.length - 1)), type: "scatter", mode: "lines",
-        line: { shape: "hv", color: lineInk(one), width: kind === "measured" ? 2.2 : 1.6, dash },
-        name: `${nameOf(one)}, ${kind === "measured" ? "measured" : "paper’s formula"}`,
-        opacity: many && !solo ? 1 - 0.5 * (one.run / data.runs.length) : 1,
-        hovertemplate: `%{y:.0%} of uploads have at most %{x:.3g} ${unit}`,
+        x: sizes, y: sizes.map((_, k) => k / (sizes.length - 1)), type: "scatter", mode: "lines+markers",
+        line: { shape: "hv", color: lineInk(one), width: modelled ? 1.6 : 2.2, dash: modelled ? MODELLED : "solid" },
+        marker: marks(one, sizes.length, 4), name: `${nameOf(one)}, ${modelled ? "paper’s formula" : "measured"}`,
+        hovertemplate: `%{y:.0%} have at most %{x:.3g} ${unit}`,
       });
     }
   }
-  show(at("payload-chart"), traces, layout(
-    { title: `Size of an upload (${unit})`, ...decades(all.map((size) => factor * size)) },
-    { title: "Share of uploads", range: [-0.02, 1.03], tickformat: ".0%" },
+  show(at(chart), traces, layout(
+    { title: `${title} (${unit})`, ...(all.length ? decades(all.map((size) => factor * size)) : {}) },
+    { title: "Share", range: [-0.02, 1.03], tickformat: ".0%" },
   ));
 }
 
 function drawBound() {
-  const one = data.bound[state.bound];
+  const one = data.bound.at(state.bound); // the last one unless somebody chose
   const signed = Object.values(one.terms);
   const sums = one.rounds.map((_, k) => signed.reduce((sum, values) => sum + Math.max(0, values[k] || 0), 0));
   const bars = Object.entries(one.terms).map(([term, values]) => ({
@@ -134,12 +135,12 @@ function drawBound() {
     { title: "Round" }, { title: "Share of positive terms", range: [0, 1], tickformat: ".0%" },
     { barmode: "stack", bargap: 0.12, hovermode: "x unified" },
   ));
-  const strokes = { printed: "2px,3px", supplement: "9px,4px", corrected: "solid" };
+  const symbols = { printed: "triangle-down", supplement: "square", corrected: "circle" };
   const totals = Object.entries(one.totals).filter(([, values]) => values.some((value) => value > 0)).map(([form, values]) => ({
     x: one.rounds, y: values.map((value) => (value > 0 ? value : null)), name: one.valid[form] ? form : `${form} (conditions fail)`,
-    type: "scatter", mode: "lines+markers", line: { color: tone("soft"), dash: strokes[form], width: 1.8 }, marker: { size: 4 }, hovertemplate: "%{y:.3g}",
+    type: "scatter", mode: "lines+markers", line: { color: tone("soft"), dash: MODELLED, width: 1.8 }, marker: { size: 6, symbol: symbols[form] }, hovertemplate: "%{y:.3g}",
   }));
-  totals.push({ x: one.rounds, y: one.measured, name: "gradient, measured", type: "scatter", mode: "lines+markers", line: { color: tone("ink"), width: 2.4 }, marker: { size: 6 }, hovertemplate: "%{y:.3g}" });
+  totals.push({ x: one.rounds, y: one.measured, name: "gradient, measured", type: "scatter", mode: "lines+markers", line: { color: tone("ink"), width: 2.4 }, marker: { size: 7, symbol: "diamond" }, hovertemplate: "%{y:.3g}" });
   const heights = totals.flatMap((line) => line.y).filter((value) => value > 0);
   const decade = Math.max(...heights) > 100 * Math.min(...heights) ? 1 : undefined; // else also digits in between
   show(at("bound-totals"), totals, layout(
@@ -155,10 +156,10 @@ function drawBound() {
   }
   for (const line of totals) {
     const item = add(forms, "span");
-    stroke(item, line.line.dash || "solid", line.line.color);
+    glyph(item, line.marker.symbol, line.line.color);
     item.append(line.name);
   }
-  at("bound-note").textContent = `Constants measured in the run, seed ${one.seed}; terms computed from them. Left: ${one.form} form`
+  at("bound-note").textContent = `Constants measured in the run, seed ${one.seed}; terms and the dashed bounds are computed from them. Left: ${one.form} form`
     + (one.form === "corrected" ? "." : ", since the conditions of the corrected one fail.")
     + ` Largest learning rate the corrected bound allows: ${digits(one.rate)}; the run starts with ${digits(one.eta)}.`;
 }

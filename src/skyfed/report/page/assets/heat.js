@@ -29,7 +29,7 @@ function drawAge() {
     const visits = map.rounds.map((t, k) => [t, map.visits[state.vehicle * T + k]]).filter(([, c]) => c >= 0);
     traces.push({
       type: "scatter", mode: "markers", x: visits.map(([t]) => t), y: visits.map(([, c]) => c), hoverinfo: "skip",
-      marker: { symbol: "square", size: Math.max(3, Math.min(9, 700 / T)), color: ink(colourOf(state.vehicle)), line: { width: 1, color: tone("card") } },
+      marker: { symbol: "square", size: Math.max(3, Math.min(9, 700 / T)), color: colourOf(state.vehicle), line: { width: 1, color: tone("card") } },
     });
   }
   const height = Math.max(240, Math.min(640, 90 + 24 * C));
@@ -59,16 +59,16 @@ function moveCursor(t) {
 }
 
 function drawClasses() {
-  const host = at("classes-charts"), all = data.classes.filter((one) => solo || one.run === state.classesRun);
-  const maps = all.filter((one) => (solo ? shown(one) : !state.hidden.has(one.algorithm)));
-  const isOf = (box, one) => box.dataset.algorithm === one.algorithm && (!solo || box.dataset.run === String(one.run));
+  const host = at("classes-charts"), all = data.classes.filter((one) => solo() || one.run === state.classesRun);
+  const maps = all.filter((one) => (solo() ? shown(one) : !state.hidden.has(one.algorithm)));
+  const isOf = (box, one) => box.dataset.algorithm === one.algorithm && (!solo() || box.dataset.run === String(one.run));
   for (const old of [...host.children]) {
     if (!maps.some((one) => isOf(old, one))) { fit.unobserve(old.lastChild); Plotly.purge(old.lastChild); old.remove(); }
   }
   const top = Math.max(1, ...all.flatMap((one) => one.percent.flat().map((value) => value || 0)));
   const peak = Math.min(100, 10 * Math.ceil(top / 10));
   maps.forEach((one, k) => {
-    const title = solo ? data.runs[one.run].name : data.looks[one.algorithm].title, names = data.runs[one.run].classes;
+    const title = solo() ? data.runs[one.run].name : data.looks[one.algorithm].title, names = data.runs[one.run].classes;
     let box = [...host.children].find((old) => isOf(old, one));
     if (!box) {
       box = add(host, "div", { "data-algorithm": one.algorithm, "data-run": one.run });

@@ -1,9 +1,11 @@
 // The map: flights drawn from arrays on a canvas.
-for (const map of data.map) {
+function prepareMap(map) {
+  if (map.places) return;
   map.places = unpack(map.positions, Int32Array);
   map.visits = unpack(map.association, Int16Array);
   map.share = unpack(map.psi, Uint8Array);
   map.ages = unpack(map.age, Uint16Array);
+  map.closed = raster(map);
   const reach = [map.region[0] / 2, map.region[1] / 2];
   const stretch = (x, y, r) => { reach[0] = Math.max(reach[0], Math.abs(x) + r); reach[1] = Math.max(reach[1], Math.abs(y) + r); };
   for (let u = 0; u < map.shown; u++) {
@@ -13,19 +15,72 @@ for (const map of data.map) {
   map.reach = reach.map((half) => 1.04 * half);
 }
 
+// What the user’s constraints close, as a picture that is stretched over the region; null where they close nothing.
+function raster({ allowed: { side, bits } }) {
+  if (!side) return null;
+  const bytes = unpack(bits, Uint8Array), canvas = document.createElement("canvas");
+  canvas.width = canvas.height = side;
+  const g = canvas.getContext("2d"), picture = g.createImageData(side, side);
+  for (let k = 0; k < side * side; k++) {
+    const open = (bytes[k >> 3] >> (7 - (k & 7))) & 1, row = side - 1 - Math.floor(k / side); // north is up
+    picture.data.set([200, 40, 40, open ? 0 : 46], 4 * (row * side + (k % side)));
+  }
+  g.putImageData(picture, 0, 0);
+  return canvas;
+}
+
+// What the chosen row has recorded; null before it has a round.
+function flownRow() {
+  const rows = rowsOf(data.map[state.map]);
+  return rows.at(state.row) || rows.at(-1) || null;
+}
+const rowsOf = (map) => data.flown.filter((one) => map.runs.includes(one.run) && one.held);
+
 function placeAt(map, u, t) {
+  const row = map === data.map[state.map] ? flownRow() : null;
+  if (row && row.positions) {
+    row.places ||= unpack(row.positions, Int32Array);
+    const known = row.places.length / (2 * map.shown), k = 2 * (u * known + t);
+    if (t < known) return [row.places[k] / 10, row.places[k + 1] / 10];
+  }
   const k = 2 * (u * map.rounds.length + t);
   return [map.places[k] / 10, map.places[k + 1] / 10];
 }
-function colourOf(u) { return data.colours[u % data.colours.length]; }
+function colourOf(u) { return ink(data.vehicles[u % data.vehicles.length]); }
 const ease = (x) => (x <= 0 ? 0 : x >= 1 ? 1 : x * x * (3 - 2 * x));
 const FLY = 0.6; // share of a round's picture in which vehicles move; then they sense and send
+const ROOM = 26; // pixels between the middles of two vehicles
 const TRAIL = 7; // rounds that stay bright behind a vehicle
 
 // Where a vehicle is: on its way to the round's place, then above it.
 function now(map, u, t, phase) {
   const [x, y] = placeAt(map, u, t), [x0, y0] = t ? placeAt(map, u, t - 1) : [0, 0], part = ease(phase / FLY);
   return [x0 + (x - x0) * part, y0 + (y - y0) * part];
+}
+
+// Where vehicles are drawn, in pixels: those that would cover each other are pushed apart, steadily as they come near.
+function apart(points) {
+  const places = points.map(([x, y]) => [x, y]);
+  for (let turn = 0; turn < 12; turn++) {
+    for (let u = 0; u < places.length; u++) {
+      for (let v = 0; v < u; v++) {
+        let dx = places[u][0] - places[v][0], dy = places[u][1] - places[v][1], far = Math.hypot(dx, dy);
+        if (far >= ROOM) continue;
+        if (far < 0.01) [dx, dy, far] = [Math.cos(2.4 * u), Math.sin(2.4 * u), 1];
+        const push = (ROOM - Math.hypot(places[u][0] - places[v][0], places[u][1] - places[v][1])) / 2 / far;
+        places[u][0] += push * dx; places[u][1] += push * dy;
+        places[v][0] -= push * dx; places[v][1] -= push * dy;
+      }
+    }
+  }
+  return places;
+}
+
+// Pixels of the map’s canvas: its size, its scale, and where every vehicle is drawn.
+function geometry(map, width, height, t, phase) {
+  const [across, along] = map.reach, scale = Math.min(width / 2 / across, height / 2 / along);
+  const px = ([x, y]) => [width / 2 + x * scale, height / 2 - y * scale];
+  return { scale, px, drawn: apart(Array.from({ length: map.shown }, (_, u) => px(now(map, u, t, phase)))) };
 }
 
 function drawMap(t, phase) {
@@ -37,8 +92,7 @@ function drawMap(t, phase) {
     canvas.width = Math.round(width * sharp);
     canvas.height = Math.round(height * sharp);
   }
-  const g = canvas.getContext("2d"), scale = Math.min(width / 2 / across, height / 2 / along);
-  const px = ([x, y]) => [width / 2 + x * scale, height / 2 - y * scale];
+  const g = canvas.getContext("2d"), { scale, px, drawn } = geometry(map, width, height, t, phase);
   g.setTransform(sharp, 0, 0, sharp, 0, 0);
   g.clearRect(0, 0, width, height);
   drawGround(g, map, px, scale, width, height);
@@ -49,7 +103,8 @@ function drawMap(t, phase) {
   for (const u of crew) drawTrail(g, map, u, t, phase, px, weight(u));
   if (player.playing) for (const u of crew) drawUpload(g, map, u, t, phase, px, weight(u));
   drawStation(g, px([0, 0]));
-  for (const u of crew) drawVehicle(g, map, u, t, phase, px, scale, weight(u));
+  for (const u of crew) drawFootprint(g, map, u, t, phase, px, scale, weight(u));
+  for (const u of crew) drawVehicle(g, u, drawn[u], px(now(map, u, t, phase)), weight(u));
   drawScale(g, scale, width, height);
 }
 
@@ -65,6 +120,7 @@ function drawGround(g, map, px, scale, width, height) {
   g.strokeStyle = tone("line");
   g.lineWidth = 1.5;
   g.strokeRect(left, top, map.region[0] * scale, map.region[1] * scale);
+  if (map.closed) g.drawImage(map.closed, left, top, map.region[0] * scale, map.region[1] * scale);
 }
 
 function shareAt(map, u, c, t, phase) {
@@ -73,7 +129,7 @@ function shareAt(map, u, c, t, phase) {
 }
 
 function drawDiscs(g, map, u, t, phase, px, scale, weight) {
-  const colour = ink(colourOf(u)), focus = state.vehicle === u || map.shown === 1, visited = map.visits[u * map.rounds.length + t];
+  const colour = colourOf(u), focus = state.vehicle === u || map.shown === 1, visited = map.visits[u * map.rounds.length + t];
   map.centres[u].forEach((centre, c) => {
     const [x, y] = px(centre), r = map.radii[u][c] * scale, share = Math.sqrt(shareAt(map, u, c, t, phase));
     const most = (focus ? 0.85 : 0.5) * weight, glow = g.createRadialGradient(x, y, 0, x, y, r);
@@ -86,18 +142,17 @@ function drawDiscs(g, map, u, t, phase, px, scale, weight) {
     g.lineWidth = c === visited ? 2 : 1;
     g.stroke();
     if (focus) {
-      g.strokeStyle = faint(colour, 0.5);
-      g.setLineDash([3, 3]);
+      g.strokeStyle = tone("soft");
+      g.lineWidth = 0.8;
       circle(g, ...px(map.true_centres[u][c]), map.true_radii[u][c] * scale);
       g.stroke();
-      g.setLineDash([]);
       text(g, short(classOf(map.classes[c]), 12), x, y - r - 5, tone(c === visited ? "ink" : "soft"), c === visited ? 600 : 400);
     }
   });
 }
 
 function drawTrail(g, map, u, t, phase, px, weight) {
-  const colour = ink(colourOf(u)), last = now(map, u, t, phase), whole = state.printing || state.vehicle === u;
+  const colour = colourOf(u), last = now(map, u, t, phase), whole = state.printing || state.vehicle === u;
   const first = whole ? 0 : Math.max(0, t - TRAIL);
   g.lineCap = "round";
   for (let k = first; k < t; k++) {
@@ -117,7 +172,7 @@ function drawTrail(g, map, u, t, phase, px, weight) {
 
 function drawUpload(g, map, u, t, phase, px, weight) {
   if (phase <= FLY) return;
-  const part = ease((phase - FLY) / (1 - FLY)), [x, y] = placeAt(map, u, t), colour = ink(colourOf(u));
+  const part = ease((phase - FLY) / (1 - FLY)), [x, y] = placeAt(map, u, t), colour = colourOf(u);
   const [a, b] = px([x * (1 - part), y * (1 - part)]), from = px([x, y]);
   const beam = g.createLinearGradient(...from, a, b);
   beam.addColorStop(0, faint(colour, 0));
@@ -133,8 +188,8 @@ function drawUpload(g, map, u, t, phase, px, weight) {
   g.fill();
 }
 
-function drawVehicle(g, map, u, t, phase, px, scale, weight) {
-  const [x, y] = px(now(map, u, t, phase)), colour = ink(colourOf(u)), side = map.footprint * scale;
+function drawFootprint(g, map, u, t, phase, px, scale, weight) {
+  const [x, y] = px(now(map, u, t, phase)), colour = colourOf(u), side = map.footprint * scale;
   const senses = map.visits[u * map.rounds.length + t] >= 0 && phase > FLY;
   g.fillStyle = faint(colour, (senses ? 0.22 : 0.08) * weight);
   g.strokeStyle = faint(colour, 0.9 * weight);
@@ -149,22 +204,39 @@ function drawVehicle(g, map, u, t, phase, px, scale, weight) {
     g.lineTo(a, b - j * tick);
   }
   g.stroke();
-  const size = state.vehicle === u ? 7 : 5.5;
-  g.strokeStyle = faint(colour, Math.max(0.35, weight));
-  g.lineWidth = 2;
-  g.beginPath();
-  for (const i of [-1, 1]) { g.moveTo(x - i * size, y - size); g.lineTo(x + i * size, y + size); }
-  g.stroke();
+}
+
+// A vehicle, with a line to its true place if another one would cover it there.
+function drawVehicle(g, u, [x, y], place, weight) {
+  const size = state.vehicle === u ? 7 : 5.5, colour = colourOf(u), strong = Math.max(0.35, weight);
+  if (Math.hypot(x - place[0], y - place[1]) > 2) {
+    g.strokeStyle = faint(colour, 0.8 * strong);
+    g.lineWidth = 1;
+    g.beginPath();
+    g.moveTo(x, y);
+    g.lineTo(...place);
+    g.stroke();
+    g.fillStyle = faint(colour, strong);
+    circle(g, ...place, 2.2);
+    g.fill();
+  }
+  for (const [ink, wide] of [[tone("ground"), 5], [faint(colour, strong), 2]]) { // an outline, then the vehicle
+    g.strokeStyle = ink;
+    g.lineWidth = wide;
+    g.beginPath();
+    for (const i of [-1, 1]) { g.moveTo(x - i * size, y - size); g.lineTo(x + i * size, y + size); }
+    g.stroke();
+  }
   g.fillStyle = tone("ground");
   for (const [i, j] of [[-1, -1], [1, -1], [1, 1], [-1, 1]]) {
     circle(g, x + i * size, y + j * size, 0.55 * size);
     g.fill();
     g.stroke();
   }
-  g.fillStyle = faint(colour, Math.max(0.35, weight));
+  g.fillStyle = faint(colour, strong);
   circle(g, x, y, 0.45 * size);
   g.fill();
-  if (weight === 1) text(g, String(u), x + Math.max(side / 2, size) + 7, y - Math.max(side / 2, size) + 3, tone("ink"), 700);
+  if (weight === 1) text(g, String(u), x + size + 9, y - size - 1, tone("ink"), 700);
 }
 
 function drawStation(g, [x, y]) {

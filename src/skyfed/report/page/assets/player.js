@@ -40,20 +40,23 @@ function frame(time) {
 // What stands beside the map for the present round.
 function showRound() {
   const map = data.map[state.map], t = player.t, T = map.rounds.length, round = map.rounds[t];
-  at("clock").textContent = `Round ${round} of ${map.rounds[T - 1]}`;
+  const row = flownRow(), growth = longest(map), ahead = row && round >= row.done;
+  at("clock").textContent = `Round ${round} of ${map.rounds[T - 1]}${ahead ? ", planned" : ""}`;
   at("round").setAttribute("aria-valuetext", `round ${round}`);
   if (!player.playing) at("map").setAttribute("aria-label", `Map of the flights, round ${round}`);
-  at("train-size").textContent = whole(map.train[round]);
-  at("test-size").textContent = whole(map.test[round]);
+  at("train-size").textContent = whole(growth.train[t]);
+  at("test-size").textContent = whole(growth.test[t]);
   const line = document.querySelector("#spark .now"), x = (200 * t) / Math.max(1, T - 1);
   line.setAttribute("x1", x);
   line.setAttribute("x2", x);
-  const most = Math.max(1, ...map.held.map((row) => row[T - 1] || 0), ...map.held.map((row) => row[t] || 0));
+  const held = (row || map).held, most = Math.max(1, ...held.map((own) => own.at(-1) || 0), ...held.map((own) => own[t] || 0));
   [...at("vehicles").children].forEach((button, u) => {
-    const c = map.visits[u * T + t], held = map.held[u][t];
+    const c = map.visits[u * T + t], samples = held[u][t], left = row && row.battery ? row.battery[u][t] : null;
     button.children[2].textContent = c < 0 ? "in between" : classOf(map.classes[c]);
-    button.children[3].textContent = whole(held);
-    button.children[4].style.transform = `scaleX(${(held || 0) / most})`;
+    button.children[3].textContent = left == null ? "–" : `${Math.round(100 * left)} %`;
+    button.children[3].style.setProperty("--left", left == null ? 0 : left);
+    button.children[4].textContent = whole(samples);
+    button.children[5].style.transform = `scaleX(${(samples || 0) / most})`;
   });
   moveCursor(t);
   if (!player.playing) drawMap(t, player.phase);
@@ -68,22 +71,49 @@ function setVehicle(u) {
   drawAge();
 }
 
+// The row that has the sizes of the fleet’s sets for most rounds.
+function longest(map) {
+  const rows = data.flown.filter((one) => map.runs.includes(one.run));
+  return rows.reduce((most, one) => (one.train.length > most.train.length ? one : most), { train: [], test: [] });
+}
+
 function setMap(k) {
   state.map = k;
-  state.vehicle = -1;
-  const map = data.map[k], host = at("vehicles");
+  state.row = state.vehicle = -1;
+  makeCrew();
+  showFlown();
+  setRound(data.map[k].opens);
+}
+
+// The list of a map’s vehicles.
+function makeCrew() {
+  const map = data.map[state.map], host = at("vehicles");
   host.textContent = "";
   for (let u = 0; u < map.shown; u++) {
-    const button = add(host, "button", { type: "button", "aria-pressed": "false", title: `Vehicle ${u}` });
-    add(button, "i").style.background = ink(colourOf(u));
+    const button = add(host, "button", { type: "button", "aria-pressed": String(u === state.vehicle), title: `Vehicle ${u}` });
+    add(button, "i").style.background = colourOf(u);
     add(button, "b", {}, String(u));
     add(button, "em");
-    add(button, "span");
-    add(button, "u").style.background = ink(colourOf(u));
+    add(button, "span", { class: "battery" });
+    add(button, "span", { class: "samples" });
+    add(button, "u").style.background = colourOf(u);
     button.addEventListener("click", () => setVehicle(u));
   }
-  const T = map.rounds.length, sizes = map.rounds.map((round) => map.train[round]), top = Math.max(1, ...sizes.map((size) => size || 0));
-  const points = sizes.map((size, t) => (size == null ? null : `${((200 * t) / Math.max(1, T - 1)).toFixed(1)},${(38 - (34 * size) / top).toFixed(1)}`)).filter(Boolean);
+}
+
+// What belongs to the recorded rows: the choice of one, the growing sets, the note.
+function showFlown() {
+  const map = data.map[state.map], row = flownRow(), rows = rowsOf(map), pick = at("map-row");
+  const titles = rows.map((one) => (map.runs.length > 1 ? `${data.runs[one.run].name}: ` : "") + data.looks[one.algorithm].title);
+  if (titles.join("\n") !== [...pick.options].map((option) => option.textContent).join("\n")) {
+    pick.textContent = "";
+    titles.forEach((title, k) => add(pick, "option", { value: k }, title));
+  }
+  pick.value = rows.indexOf(row);
+  pick.parentElement.hidden = rows.length < 2;
+  at("flights").classList.toggle("without-battery", !row || !row.battery);
+  const T = map.rounds.length, sizes = longest(map).train, top = Math.max(1, ...sizes);
+  const points = sizes.map((size, t) => `${((200 * t) / Math.max(1, T - 1)).toFixed(1)},${(38 - (34 * size) / top).toFixed(1)}`);
   const path = points.length ? `M${points.join("L")}` : "";
   document.querySelector("#spark .line").setAttribute("d", path);
   document.querySelector("#spark .area").setAttribute("d", path && `${path}L${points.at(-1).split(",")[0]},40L0,40Z`);
@@ -91,24 +121,23 @@ function setMap(k) {
   const step = T > 1 ? map.rounds[1] - map.rounds[0] : 1;
   at("map-note").textContent = [
     "Discs: where a class is found, as the planner sees it; brighter is a larger share ψ in this round.",
-    "Corners: the camera’s footprint. Triangle: the station.",
-    map.train[0] == null ? "" : "Sizes of the fleet’s sets are recorded.",
-    `Samples beside a vehicle are ${map.source}.`,
+    "Corners: the camera’s footprint. Triangle: the station. Vehicles that would cover each other stand apart, each with a line to its place.",
+    map.closed ? "Red: where constraints of your own allow no vehicle." : "",
+    row ? `Samples${row.battery ? " are recorded, batteries modelled," : " are recorded"} for ${data.looks[row.algorithm].title}.` : "Samples beside a vehicle are modelled by Eq. 6, as if pools never ran dry.",
+    row && row.positions ? "Vehicles are where they were, which is not as planned." : "",
     map.shown < map.vehicles ? `${map.shown} of ${map.vehicles} vehicles are shown.` : "",
     step > 1 ? `Every ${step}th round is shown.` : "",
-    `Flights of seed ${map.seed}, planned by ${map.method}. Choose a vehicle for its discs’ names, its path and, dashed, its true discs.`,
+    `Flights of seed ${map.seed}, planned by ${map.method}. Choose a vehicle for its discs’ names, its path and, in grey, its true discs.`,
   ].filter(Boolean).join(" ");
-  setRound(0);
 }
 
 function nearest(event) {
-  const map = data.map[state.map], box = at("map").getBoundingClientRect(), [across, along] = map.reach;
-  const scale = Math.min(box.width / 2 / across, box.height / 2 / along);
-  const x = (event.clientX - box.left - box.width / 2) / scale, y = -(event.clientY - box.top - box.height / 2) / scale;
-  let best = -1, least = 24 / scale;
-  for (let u = 0; u < map.shown; u++) {
-    const [a, b] = now(map, u, player.t, player.phase), far = Math.hypot(a - x, b - y);
+  const box = at("map").getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+  const { drawn } = geometry(data.map[state.map], box.width, box.height, player.t, player.phase);
+  let best = -1, least = 24;
+  drawn.forEach(([a, b], u) => {
+    const far = Math.hypot(a - x, b - y);
     if (far < least) [best, least] = [u, far];
-  }
+  });
   return best;
 }
