@@ -80,7 +80,7 @@ def signals() -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
     before = {number: signal.signal(number, stop) for number in heard}
-    stop.heard = 0
+    stop.heard = stop._asked = 0  # nothing was asked of this command yet
     try:
         yield
     finally:
