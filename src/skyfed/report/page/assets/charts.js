@@ -100,7 +100,7 @@ function drawAccuracy() {
 
 function drawPayload() {
   drawSizes("payload-chart", "Size of an upload", ["formula", "measured"]); // the formula is of the paper’s algorithms
-  drawSizes("downlink-chart", "Downlink per vehicle and round", ["down"]);
+  drawSizes("downlink-chart", "Per vehicle and round", ["down"]);
 }
 
 function drawSizes(chart, title, kinds) {
