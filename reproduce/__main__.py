@@ -5,12 +5,14 @@ python -m reproduce page results/reproduction docs/reproduction        the table
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from reproduce.collect import collect
 from reproduce.page.fill import fill_pages
 from reproduce.page.vanishing import observe
 from reproduce.results import FLOOR
+from skyfed.errors import BadInputError
 from skyfed.runs.tables import write_parquet
 
 
@@ -23,11 +25,15 @@ def main() -> None:
     parser.add_argument("source", type=Path, help="the folder of the sweep, or of what was collected")
     parser.add_argument("target", type=Path, help="the folder to collect into, or the folder of the pages to fill in")
     asked = parser.parse_args()
-    if asked.verb == "collect":
-        collect(asked.source, asked.target)
-        write_parquet(asked.target / f"{FLOOR}.parquet", observe())
-    else:
-        fill_pages(asked.source, asked.target)
+    try:
+        if asked.verb == "collect":
+            collect(asked.source, asked.target)
+            write_parquet(asked.target / f"{FLOOR}.parquet", observe())
+        else:
+            fill_pages(asked.source, asked.target)
+    except BadInputError as error:
+        print(f"reproduce: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

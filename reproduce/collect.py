@@ -41,7 +41,7 @@ def collect(place: Path, results: Path) -> None:
     """
     found: dict[str, list[Row]] = {name: [] for name in TABLES}
     machines: dict[str, Any] = {}
-    for folder in sorted(place.iterdir()):
+    for folder in sorted(place.iterdir()) if place.is_dir() else []:
         for run in seed_folders(folder) if folder.is_dir() else []:
             key = {"variant": folder.name, "seed": int(run.name[5:])}
             config = RunFolder(run).read_config()

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import studentized_range
 
 from learning_cases import blank
+from reproduce.__main__ import main
 from reproduce.collect import MAIN, _flights, collect
 from reproduce.page.fill import fill_pages, tables
 from reproduce.results import PAPER, late, read_machines
@@ -351,6 +352,23 @@ def test_pages_keep_their_words_and_get_their_tables(results, tmp_path):
     (tmp_path / "page.md").write_text(page)
     fill_pages(results, tmp_path)
     assert (tmp_path / "page.md").read_text() == page.replace("old", tables(results)["seeds"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["page", "none", "."], "none: no results of a reproduction"),
+        (["page", "results", "results/machines.json"], "results/machines.json: no folder of pages"),
+        (["collect", "none", "out"], "none: no runs of a sweep"),
+    ],
+)
+def test_wrong_places_are_refused_with_one_line(results, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(results.parent)
+    monkeypatch.setattr("sys.argv", ["reproduce", *words])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == f"reproduce: {said}\n"
 
 
 def test_runs_of_version_0_1_0_are_collected(tmp_path):

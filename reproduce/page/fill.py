@@ -5,6 +5,7 @@ from pathlib import Path
 
 from reproduce.page import accuracy, costs, factors, machines, planning, readings, shift, vanishing
 from reproduce.results import read_machines, read_results
+from skyfed.errors import BadInputError
 
 
 def tables(results: Path) -> dict[str, str]:
@@ -36,8 +37,13 @@ def tables(results: Path) -> dict[str, str]:
 
 def fill_pages(results: Path, folder: Path) -> None:
     """Renew the tables of every page of a folder; their words stay."""
+    if not (results / "rounds.parquet").exists():
+        raise BadInputError(f"{results}: no results of a reproduction")
+    paths = sorted(folder.glob("*.md"))
+    if not paths:
+        raise BadInputError(f"{folder}: no folder of pages")
     made = tables(results)
-    for path in sorted(folder.glob("*.md")):
+    for path in paths:
         path.write_text(fill(path.read_text(encoding="utf-8"), made), encoding="utf-8")
 
 
