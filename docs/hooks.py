@@ -1,5 +1,6 @@
 """What the site does besides what mkdocs does: pages not there yet are left out, recorded figures are taken along."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Lead to them inside the site."""
-    return markdown.replace("](../results/", "](results/")
+    return re.sub(r"\]\(\.\./((?:\.\./)*results/)", r"](\1", markdown)
 
 
 def _present(nav: list[Any], docs: Path) -> list[Any]:

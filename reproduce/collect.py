@@ -24,7 +24,8 @@ MAIN = "paper"  # the variant that is closest to print
 _VEHICLE = 4  # whose psi and visits are drawn: the paper's example
 SHRINKING = (0.5, 0.05, 0.005)  # of the largest rate that the corrected bound allows
 _ROUND = (
-    "round", "accuracy", "accuracy_full", "loss", "train_size", "test_size", "wire_bytes", "seconds", "dropped",
+    "round", "accuracy", "accuracy_full", "loss", "train_size", "test_size", "wire_bytes", "downlink_bytes",
+    "seconds", "dropped",
 )  # fmt: skip
 _UPLOAD = (
     "wire_bytes", "paper_bits", "measured_seconds", "measured_cpu_seconds", "modelled_seconds", "delta", "kept_live",
@@ -40,7 +41,7 @@ def collect(place: Path, results: Path) -> None:
     """
     found: dict[str, list[Row]] = {name: [] for name in TABLES}
     machines: dict[str, Any] = {}
-    for folder in sorted(place.iterdir()):
+    for folder in sorted(place.iterdir()) if place.is_dir() else []:
         for run in seed_folders(folder) if folder.is_dir() else []:
             key = {"variant": folder.name, "seed": int(run.name[5:])}
             config = RunFolder(run).read_config()

@@ -3,9 +3,12 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from skyfed.algorithms import KNOWN
+from skyfed.report.numbers import with_interval
+from skyfed.report.seed_model import half_interval
 from skyfed.report.summary import late_mean
 from skyfed.runs.tables import Row, read_parquet
 
@@ -13,6 +16,7 @@ PAPER = {"sgd": 51.5, "afl": 48.7, "afl-prune": 48.4, "afl-quant": 48.2, "2ceoaf
 FLEET = [name for name in PAPER if name != "sgd"]  # those that have vehicles
 OPEN = "Not measured yet."
 TABLES = ("rounds", "uplink", "flights", "rates")  # what was gathered of runs, a Parquet file each
+_ROUNDING = 9  # decimals of points and per cents beyond which there is rounding only
 _EVERY = 5  # rounds between the tests of a variant
 FLOOR = "floor"  # and what training on quadratic losses has shown, another
 
@@ -35,7 +39,7 @@ def run_name(row: Row) -> str:
     return f"{row['variant']} seed-{row['seed']}"
 
 
-def courses_of(rounds: list[Row], variant: str, algorithm: str, seed: int | None = None) -> list[Row]:
+def learning_curve(rounds: list[Row], variant: str, algorithm: str, seed: int | None = None) -> list[Row]:
     """Return the rounds after which a model was tested."""
     return [
         row
@@ -46,20 +50,19 @@ def courses_of(rounds: list[Row], variant: str, algorithm: str, seed: int | None
     ]
 
 
-def last(rounds: list[Row], variant: str, algorithm: str, key: str, at: int | None = None) -> list[float]:
-    """Return the value (%) of every seed that was tested in the last round that any was, or the last up to a round."""
+def last(rounds: list[Row], variant: str, algorithm: str, key: str) -> list[float]:
+    """Return the value (%) of every seed that was tested in the last round that any was."""
     ends: list[Row] = []
     for seed in seeds_of(rounds, variant):
-        ends += [row for row in courses_of(rounds, variant, algorithm, seed) if at is None or row["round"] <= at][-1:]
+        ends += learning_curve(rounds, variant, algorithm, seed)[-1:]
     reached = max((row["round"] for row in ends), default=0)
     return [100 * row[key] for row in ends if row["round"] == reached]
 
 
-def end_of(rounds: list[Row], variant: str, algorithm: str, at: int | None = None, seed: int = 0) -> Row | None:
-    """Return the last round a seed was tested in, or the last up to a round; None where it was not run."""
-    course = courses_of(rounds, variant, algorithm, seed)
-    known = [row for row in course if at is None or row["round"] <= at]
-    return known[-1] if known else None
+def end_of(rounds: list[Row], variant: str, algorithm: str) -> Row | None:
+    """Return the last round that seed 0 was tested in; None where it was not run."""
+    tests = learning_curve(rounds, variant, algorithm, 0)
+    return tests[-1] if tests else None
 
 
 def late(
@@ -69,8 +72,8 @@ def late(
 
     at  a round to end with, instead of the last; variants are tested every fifth round, so all are averaged alike
     """
-    course = [row for row in courses_of(rounds, variant, algorithm, seed) if at is None or row["round"] <= at]
-    share = late_mean(course, key, _EVERY)
+    tests = [row for row in learning_curve(rounds, variant, algorithm, seed) if at is None or row["round"] <= at]
+    share = late_mean(tests, key, _EVERY)
     return None if share is None else 100 * share
 
 
@@ -99,6 +102,14 @@ def grid(head: str, rows: list[list[str]]) -> str:
     """Return a table; the columns of its head are parted by bars."""
     names = head.split("|")
     return "\n".join(f"| {' | '.join(row)} |" for row in [names, ["---"] * len(names), *rows])
+
+
+def interval(values: list[float], sign: str = "") -> str:
+    """Return a mean with its 95 % interval (Student's t over seeds)."""
+    if not values:
+        return "–"
+    known = [round(value, _ROUNDING) for value in values]
+    return with_interval(mean(known), half_interval(known), sign)
 
 
 def seeds_of(rows: list[Row], variant: str) -> list[int]:

@@ -253,23 +253,57 @@ def test_expectations_are_those_of_many_draws():
     assert np.cov(w.T).reshape(covariance.shape) == pytest.approx(covariance, abs=0.05 * scale.max() ** 2)
 
 
-def counterexample() -> Quadratics:
-    """One vehicle, one weight, no noise: at the optimum now, and the optimum moves before the next round."""
-    zero, one = np.zeros((1, 1)), np.ones((1, 1))
+def one_weight(now: list[float], after: list[float], masks: list[bool], w: float, **given: float) -> Quadratics:
+    """Vehicles of equal weight with f_u(w) = (w - c_u)^2 / 2, without gradient noise; data of round t - 1 as in t."""
+    vehicles = len(now)
+    centres, later = (np.array(some)[:, None] for some in (now, after))
+    each = np.ones(vehicles)
     return Quadratics(
-        np.ones((1, 1, 1)), zero, zero, one, np.ones((1, 1), bool), np.zeros(1), np.ones(1), np.zeros(1), np.zeros(1),
-        np.zeros(1), 1, 0.1, 0.1, 1.0,
+        np.ones((vehicles, 1, 1)), centres, centres, later, np.array(masks)[:, None], np.array([w]), each / vehicles,
+        0 * each, given.get("q", 0.0) * each, 0 * each, int(given["kappa"]), given["eta"], given["eta_local"], 1.0,
     )  # fmt: skip
 
 
 def test_the_smallest_counterexample():
     """The gradient is 0, the printed right side 2 (0 - 1/2) / 0.1 = -10: no squared norm is below that."""
-    problem = counterexample()
+    problem = one_weight([0.0], [1.0], [True], w=0.0, kappa=1, eta=0.1, eta_local=0.1)
     assert problem.realised() == 0
     assert bound(problem.constants(), "printed").valid
     assert bound(problem.constants(), "printed").total == pytest.approx(-10)
     assert bound(problem.constants(), "corrected").total == pytest.approx(0, abs=1e-12)
     assert violations([problem], "printed") == [0]
+
+
+def test_masks_that_differ_are_a_counterexample_on_stationary_data():
+    """Only the first of two vehicles trains, against what the second wants, so the loss rises.
+
+    By hand: gradients -1 and 3, the masked one -1/2; w goes to 0.005 and the loss from 2.5 to 2.5050125. A3 as printed
+    is of gradients without masks: 1 and 9 against 1, so epsilon = (0, 8) with rho1 = rho2 = 1.
+    """
+    problem = one_weight([1.0, -3.0], [1.0, -3.0], [True, False], w=0.0, kappa=1, eta=0.01, eta_local=0.01)
+    assert problem.realised() == pytest.approx(0.25)
+    as_printed = replace(problem.constants(), epsilon=np.array([0.0, 8.0]))
+    found = bound(as_printed, "printed")
+    assert found.valid
+    assert found.terms["progress"] == pytest.approx(-1.0025)
+    assert found.total == pytest.approx(-1.0025 + 8 * 0.01**2 * 4)
+    assert f"{found.total:.3f}" == "-0.999"
+    assert f"{bound(problem.constants(), 'printed').total:.3f}" == "-1.002"  # with A3 of the masked gradients
+    assert problem.realised() < bound(problem.constants()).total == pytest.approx(3.4975)
+
+
+def test_dropped_denominators_are_a_counterexample_on_stationary_data():
+    """One vehicle, nothing pruned, no gradient noise: a coarse quantiser and many local steps at the printed rates."""
+    eta, below = 1 / (20 * (2 + 50)), 0.999 / (8**0.5 * 20)
+    problem = one_weight([0.0], [0.0], [True], w=1.0, kappa=20, eta=eta, eta_local=below, q=50.0)
+    assert problem.realised() == 1
+    found = bound(problem.constants(), "printed")
+    assert found.valid
+    assert f"{found.total:.3f}" == "0.991"
+    assert violations([problem], "printed") == [0]
+    assert not bound(problem.constants()).valid  # the corrected form claims nothing at these rates ...
+    rate = 0.999 * largest_rate(problem.constants())
+    assert not violations([replace(problem, eta=rate, eta_local=rate)], "corrected")  # ... and holds at its own
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,1 +1,1 @@
-"""The tables and sentences of docs/reproduction.md, one file per question."""
+"""The tables of the pages in docs/reproduction/, one file per page or question."""

@@ -1,95 +1,68 @@
-"""What the results say of the paper's accuracies, in sentences: in which order, at what cost."""
+"""Accuracies of the main variant: by measure, by seed, and compared by the declared model of rows and seeds."""
 
-from collections.abc import Callable
 from itertools import pairwise
-from statistics import mean
 
 from reproduce.collect import MAIN
-from reproduce.page.chance import Lead, leads, leads_of, whole_order
-from reproduce.page.readings import NEAR, genie_leads
-from reproduce.results import OPEN, PAPER, last, late, title
+from reproduce.results import PAPER, grid, interval, last, late, lates, seeds_of, title
+from skyfed.report.numbers import probability, with_interval
+from skyfed.report.seed_model import Comparison, SeedModel, fit
 from skyfed.runs.tables import Row
 
-_MEASURE = "late means on all 10,000 pictures; additive model of algorithms and seeds, simultaneous 95 % intervals"
-_ELSEWHERE = (
-    ("decay 50 m", "Where far more is sensed"),
-    ("25 mini-batches, all rounds", "With 25 mini-batches a round"),
-)
+PAIRS = [*pairwise(PAPER), ("afl", "afl-quant"), ("afl", "2ceoafl")]  # the paper's order, then what is not in it
 
 
-def beyond(rounds: list[Row]) -> dict[str, float]:
-    """Return by how many points an algorithm ends away from the paper's accuracy, of those more than a point away."""
-    off = {name: mean(found) - PAPER[name] for name in PAPER if (found := last(rounds, MAIN, name, "accuracy"))}
-    return {name: far for name, far in off.items() if abs(far) > NEAR}
+def late_model(rounds: list[Row]) -> SeedModel:
+    """Fit the model to the late means (%) on all pictures."""
+    seeds = seeds_of(rounds, MAIN)
+    known = {name: {seed: late(rounds, MAIN, name, "accuracy_full", seed) for seed in seeds} for name in PAPER}
+    return fit({name: {seed: y for seed, y in by_seed.items() if y is not None} for name, by_seed in known.items()})
 
 
-def order(rounds: list[Row]) -> str:
-    """Say which steps of the paper's order the model shows."""
-    neighbours = list(pairwise(PAPER))
-    steps = [one for one in leads(rounds) if (one.one, one.other) in neighbours]
-    if not steps:
-        return OPEN
-    kinds: list[tuple[str, Callable[[Lead], bool]]] = [
-        ("Shown", lambda one: one.holds and mean(one.full) > 0),
-        ("Shown the other way round", lambda one: one.holds and mean(one.full) < 0),
-        ("No difference shown", lambda one: not one.holds),
+def measures(rounds: list[Row]) -> str:
+    """Return the accuracies by the last test and by the late mean, on both test sets."""
+    rows = [
+        [title(name), f"{printed}"]
+        + [interval(of(rounds, MAIN, name, key)) for key in ("accuracy", "accuracy_full") for of in (last, lates)]
+        for name, printed in PAPER.items()
+        if last(rounds, MAIN, name, "accuracy")
     ]
-    parts = [
-        f"{what}: {'; '.join(some)}" for what, kind in kinds if (some := [_step(one) for one in steps if kind(one)])
-    ]
-    right, wrong = (sum(kinds[k][1](one) for one in steps) for k in (0, 1))
-    answer = "Yes" if right == len(neighbours) else "No" if wrong else "In part" if right else "Not shown"
-    signs = sum(mean(one.full) > 0 for one in steps)
-    held, seeds = whole_order(rounds)
-    whole = f", and the order as a whole holds in {held} of {seeds} seeds" if seeds else ""
-    means = f"On average {signs} of {len(steps)} steps have the paper's sign{whole}."
-    hangs = ", ".join(f"{lead:+.1f} with {steps}" for steps, lead in genie_leads(rounds).items())
-    budgets = f" SGD's lead hangs on its mini-batches a round, which are not printed: {hangs}." if ", " in hangs else ""
-    return f"{answer}. {'. '.join(parts)}. {means}{budgets} ({_MEASURE[0].upper()}{_MEASURE[1:]}.)"
-
-
-def _step(one: Lead) -> str:
-    return f"{title(one.one)} over {title(one.other)} {one.points} points (paper {one.printed:+.1f}; {one.p})"
-
-
-def costs(rounds: list[Row]) -> str:
-    """Say what pruning, quantising and both cost against AFL."""
-    known = leads_of(rounds, "afl")
-    parts = [
-        f"{what} {one.points} (paper {one.printed:+.1f}; {_cost(one)})"
-        for what, name in (("pruning", "afl-prune"), ("quantising", "afl-quant"), ("both", "2ceoafl"))
-        if (one := known.get(name))
-    ]
-    if not parts:
-        return OPEN
-    more = "".join(_costs_in(rounds, *where) for where in _ELSEWHERE)
-    most = max(mean(one.full) for name, one in known.items() if name != "sgd")
-    return f"On average {max(0.0, most):.1f} points at most. Below AFL: {', '.join(parts)}; {_MEASURE}.{more}"
-
-
-def _cost(one: Lead) -> str:
-    """Say what AFL's lead shows of the other."""
-    return one.verdict if one.test is None else f"{one.test.reversed.verdict()}, {one.p}"
-
-
-def _costs_in(rounds: list[Row], variant: str, what: str) -> str:
-    """Return what approximations cost in a variant, by its one seed."""
-    base = late(rounds, variant, "afl", "accuracy_full")
-    ends = {name: late(rounds, variant, name, "accuracy_full") for name in ("afl-prune", "afl-quant", "2ceoafl")}
-    parts = [
-        f"{part} {base - end:.1f}"
-        for part, end in zip(("pruning", "quantising", "both"), ends.values(), strict=True)
-        if base is not None and end is not None
-    ]
-    return f" {what} (`{variant}`, one seed): {', '.join(parts)}." if parts else ""
-
-
-def stem(rounds: list[Row]) -> str:
-    """Say what AFL does on the stem without dead weights."""
-    end, base = (late(rounds, variant, "afl", "accuracy_full") for variant in ("cifar stem", MAIN))
-    if end is None or base is None:
-        return ""
-    return (
-        f" On the cifar stem AFL stands at {end:.1f} %, in `{MAIN}` at {base:.1f} % ({end - base:+.1f} points; "
-        "all 10,000 pictures, one seed)."
+    return grid(
+        "algorithm|paper|last test, test set so far|late mean, test set so far|last test, all pictures|"
+        "late mean, all pictures",
+        rows,
     )
+
+
+def by_seed(rounds: list[Row]) -> str:
+    """Return the late means on all pictures of every seed."""
+    seeds = seeds_of(rounds, MAIN)
+    rows = []
+    for name in PAPER:
+        ends = [late(rounds, MAIN, name, "accuracy_full", seed) for seed in seeds]
+        if any(end is not None for end in ends):
+            rows.append([title(name), *("–" if end is None else f"{end:.1f}" for end in ends)])
+    return grid("|".join(["algorithm", *(f"seed {seed}" for seed in seeds)]), rows)
+
+
+def pairs(rounds: list[Row]) -> str:
+    """Return all pairs of interest, judged together by Tukey's test."""
+    model = late_model(rounds)
+    rows = [
+        [f"{title(one)} over {title(other)}", *_cells(model.pair(one, other), PAPER[one] - PAPER[other])]
+        for one, other in PAIRS
+        if not model.trouble and {one, other} <= set(model.rows)
+    ]
+    return grid("ahead by (points)|paper|skyfed|p|verdict", rows)
+
+
+def against(rounds: list[Row], reference: str) -> str:
+    """Return every algorithm beside one, judged together by Dunnett's test."""
+    model = late_model(rounds)
+    tests = {} if model.trouble or reference not in model.rows else model.against(reference)
+    rows = [[title(name), *_cells(test, PAPER[name] - PAPER[reference])] for name, test in tests.items()]
+    return grid(f"above {title(reference)} by (points)|paper|skyfed|p|verdict", rows)
+
+
+def _cells(test: Comparison, printed: float) -> list[str]:
+    points = with_interval(test.difference, (test.high - test.low) / 2, "+")
+    return [f"{printed:+.1f}", points, probability(test.p).removeprefix("p ").removeprefix("= "), test.verdict()]

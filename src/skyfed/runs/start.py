@@ -103,7 +103,7 @@ def quantiser_warnings(onboard: Onboard) -> list[str]:
     """Return a line for rows whose quantiser noise, averaged over the fleet, is likely to drown the gradient.
 
     Measured with ResNet18 at eta 0.1 and ten vehicles: one norm for all weights (bound 700) learns nothing in the first
-    rounds and ends well below one norm per tensor (bound 260), which learns at once (docs/reproduction.md).
+    rounds and ends well below one norm per tensor (bound 260), which learns at once (docs/reproduction/readings.md).
     """
     layout, vehicles = onboard.engine.layout, onboard.config.vehicles
     noisy: dict[float, list[str]] = {}
