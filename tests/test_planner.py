@@ -195,5 +195,6 @@ def test_a_planner_that_runs_out_of_memory_is_not_replaced(monkeypatch: pytest.M
         raise MemoryError
 
     monkeypatch.setattr("skyfed.flight.exact.solve", greedy_for_memory)
-    with pytest.raises(MemoryError):
+    with pytest.raises(InfeasibleError, match=r"flight.method = 'exact': out of memory") as caught:
         plan(SMALL, "exact")
+    assert isinstance(caught.value.__cause__, MemoryError)  # by which a worker process knows

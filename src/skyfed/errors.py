@@ -79,4 +79,4 @@ def trace_of(error: BaseException) -> str:
 
 def _of_skyfed(file: str) -> bool:
     """Tell whether a file is skyfed's own, or part of what imports modules and runs `with` blocks."""
-    return file.startswith((_PACKAGE, "<frozen")) or file.endswith("contextlib.py")
+    return file.startswith((_PACKAGE, "<frozen")) or file.endswith(("contextlib.py", "importlib/__init__.py"))

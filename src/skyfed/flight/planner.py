@@ -33,8 +33,8 @@ _BEYOND = 0.05  # of the region's shorter side: discs are estimates, and may rea
 def plan(problem: Problem, method: str = "exact", options: Options | None = None) -> Plan:
     """Plan one flight and verify it; a solver that fails is replaced by `greedy`, and the plan's note says so.
 
-    Raises InfeasibleError when the fallback does not verify either or the constraints leave no class to sense, and
-    BadInputError for an unknown method or a constraint that the method does not support.
+    Raises InfeasibleError when the fallback does not verify either, memory runs out or the constraints leave no class
+    to sense, and BadInputError for an unknown method or a constraint that the method does not support.
     """
     options = options or Options()
     begin = time.process_time()
@@ -42,8 +42,10 @@ def plan(problem: Problem, method: str = "exact", options: Options | None = None
     closed = _closed_discs(problem)
     try:
         return _noted(problem, _solved(problem, method, options), closed)
-    except (BadInputError, MemoryError):
-        raise  # another planner would be none that was asked for
+    except BadInputError:
+        raise
+    except MemoryError as error:  # not the problem's fault, so no reason for a plan that was not asked for
+        raise InfeasibleError(f"flight.method = {method!r}: out of memory; use greedy, or fewer workers") from error
     except Exception as error:  # whatever a solver raises must not cost the mission
         reason = str(error) if isinstance(error, InfeasibleError) else f"{type(error).__name__}: {error}"
     if problem.constraints:
