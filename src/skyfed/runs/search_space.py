@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from skyfed.errors import BadInputError
-from skyfed.files import storage_errors, write_whole
+from skyfed.files import is_part, storage_errors, write_whole
 from skyfed.runs.folder import entries
 from skyfed.runs.sweep_file import OWN, SweepFile, SweepJob, Variant, first_fault, jobs_of, read_file
 
@@ -154,11 +154,9 @@ class Trials:
         self._about: dict[str, Any] = json.loads(json.dumps(about))
         self._all: list[Trial] = []
         names = entries(place, "allowed: a new or empty folder, or this search's own")
-        with storage_errors(place):
-            if self._path.exists():
-                self._read()
+        self.reload()
         for name in names:
-            if name not in OWN and not (_FOLDER.fullmatch(name) and self._all):
+            if name not in OWN and not is_part(name) and not (_FOLDER.fullmatch(name) and self._all):
                 raise BadInputError(f"--out {place}: holds {name}; allowed: a new folder, or this search's own")
 
     def __iter__(self) -> Iterator[Trial]:
@@ -166,6 +164,12 @@ class Trials:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def reload(self) -> None:
+        """Read what other processes have added and told since."""
+        with storage_errors(self._path):
+            if self._path.exists():
+                self._read()
 
     def add(self, values: Sequence[dict[str, Value]]) -> None:
         """Keep new trials before they are run."""
