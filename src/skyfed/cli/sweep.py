@@ -76,7 +76,7 @@ def sweep(
                 "the process that ends last writes the table"
             )
         else:
-            _tabulate(planned, place, bool(outcome.started))
+            _tabulate(planned, place, done_here)
     end_with(outcome.failures)
 
 
@@ -92,8 +92,8 @@ def _warn_of_local_locks(place: Path) -> None:
         )
 
 
-def _tabulate(planned: "list[SweepJob]", place: Path, new: bool) -> None:
-    """Write the figures, the table and the page of a sweep that has ended, unless another process just did."""
+def _tabulate(planned: "list[SweepJob]", place: Path, done_here: str) -> None:
+    """Write the figures, the page and the table of a sweep that has ended, unless they are there."""
     from skyfed.files import drop_dead_parts
     from skyfed.report.terminal_tables import print_sweep, sweep_rows
     from skyfed.runs.lock import in_turn
@@ -104,19 +104,18 @@ def _tabulate(planned: "list[SweepJob]", place: Path, new: bool) -> None:
     with in_turn(place / TURN):
         drop_dead_parts(place)
         rows = sweep_rows(planned, place)
-        current = page.exists() and table.exists() and read_parquet(table) == rows
-        if current and not new:
-            print(f"{place}: nothing left to do; the table of all {len(planned)} runs is in sweep.parquet, report.html")
+        if page.exists() and table.exists() and read_parquet(table) == rows:
+            print(f"{place}: {done_here}; the table of all {len(planned)} runs is in sweep.parquet and report.html")
             return
         for variant in dict.fromkeys(job.variant for job in planned):
             begun = [job for job in planned if job.variant == variant and (place / job.place / "config.toml").exists()]
             if begun:
                 draw_training(place / variant, [place / job.place for job in begun], begun[0].config.rows)
-        write_parquet(table, rows)
         print_sweep(rows, f"{place}: {len(planned)} runs, mean ± 95 % interval over seeds")
-        print(f"written to {place}: sweep.parquet, a folder a variant with one a seed, logs/")
+        print(f"written to {place}: sweep.parquet, one folder per variant with one per seed, logs/")
         if rows:
             write_report([place], page)
+        write_parquet(table, rows)  # last: where it is there, all is
 
 
 def _again(source: Path, place: Path, part: str | None = None) -> str:
@@ -149,7 +148,7 @@ def _search(search: "Search", place: Path, jobs: int, plain: bool) -> None:
     if not ranked:
         end_with([f"{place}: no trial reached the end"])
     print_search(search, trials, f"{place}: {len(trials)} trials, the best first")
-    print(f"written to {place}: best.toml ({ranked[0].name}), search.json, a folder a trial")
+    print(f"written to {place}: best.toml ({ranked[0].name}), search.json, one folder per trial")
     with in_turn(place / TURN):
         write_report([place / trial.name for trial in ranked[:_ON_THE_PAGE]], place / "report.html")
     print(f"go on with the best: skyfed run {place}/best.toml")

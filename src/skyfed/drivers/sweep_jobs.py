@@ -102,11 +102,12 @@ def _take(
 
 
 def _is_finished(job: SweepJob, place: Path) -> bool:
+    """Tell whether a run has all that it leaves and nobody draws its figures any more."""
     run = place / job.place
     for folder in (run.parent, run, *(run / label for label in job.config.labels)):
         with suppress(OSError):
             os.listdir(folder)  # an NFS client may remember for a minute that a name was not there; this asks again
-    return all(is_done(run / label) for label in job.config.labels)
+    return all(is_done(run / label) for label in job.config.labels) and not in_use(run)
 
 
 def _start(job: SweepJob, log: RunLog, place: Path, workers: int) -> Popen[bytes]:
