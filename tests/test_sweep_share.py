@@ -83,7 +83,7 @@ def test_the_runs_of_a_killed_process_are_finished_by_another(tmp_path, monkeypa
     assert wait_until(lambda: Path(f"{hold}.waits").exists() or killed.poll() is not None)
     assert in_use(place, shared=True)
     assert in_this_process(path, place, monkeypatch) == 0  # takes the other run, and leaves this one alone
-    assert "1 runs done here; 1 of 2 runs are not finished" in capfd.readouterr().out
+    assert "1 run done here; 1 of 2 runs are not finished" in capfd.readouterr().out
     assert not (place / "sweep.parquet").exists()
     killed.kill()
     killed.communicate(timeout=LONG)
@@ -112,7 +112,7 @@ def test_two_processes_on_a_search_find_what_one_finds(tmp_path, monkeypatch):
 def test_parts_are_fixed_shares_and_the_last_one_writes_the_table(tmp_path, monkeypatch, capfd):
     path, place = written(tmp_path, TINY), tmp_path / "out"
     assert in_this_process(path, place, monkeypatch, "--part", "2/2") == 0
-    assert "1 runs done here; 1 of 2 runs are not finished" in capfd.readouterr().out
+    assert "1 run done here; 1 of 2 runs are not finished" in capfd.readouterr().out
     assert [run.parts[-3] for run in place.rglob("rounds.parquet")] == ["seed-1"]
     assert in_this_process(path, place, monkeypatch, "--part", "2/2") == 0
     assert capfd.readouterr().out.startswith(f"{place}: nothing left to do here; 1 of 2 runs are not finished")
@@ -179,7 +179,9 @@ def test_the_process_of_a_run_holds_its_claim_as_long_as_it_lives(tmp_path):
         log.file.close()  # as if this process were killed
         assert RunLog.claim(path) is None
         process.kill()
-    assert RunLog.claim(path) is not None
+    free = RunLog.claim(path)
+    assert free is not None
+    free.release()
 
 
 def test_a_shared_lock_keeps_nobody_out_and_is_seen(tmp_path):

@@ -69,7 +69,8 @@ def sweep(
     with resumable(place, _again(source, place, part)), locked(place, shared=True):
         with counting(f"sweep {source.stem}", len(mine), "runs", plain) as advance:
             outcome = run_jobs(mine, place, jobs, lambda job: advance(), since)
-        done_here = f"{outcome.started} runs done here" if outcome.started else "nothing left to do here"
+        many = "run" if outcome.started == 1 else "runs"
+        done_here = f"{outcome.started} {many} done here" if outcome.started else "nothing left to do here"
         if left := len(unfinished(planned, place)):
             print(
                 f"{place}: {done_here}; {left} of {len(planned)} runs are not finished; "
