@@ -73,7 +73,7 @@ def _caught(process: Process, folder: Path) -> bool:
     process.signal(signal.SIGSTOP)
     if not wait_for(lambda: process.poll() is not None or process.is_stopped()) or process.poll() is not None:
         return False
-    if any(folder.glob(f".round-*.{process.pid}.part")):
+    if any(folder.glob(f".round-*.{process.pid}-*.part")):
         return True
     process.signal(signal.SIGCONT)
     return False

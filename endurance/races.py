@@ -32,7 +32,7 @@ def races(count: int, seed: int) -> list[Row]:
 
 def _race(place: Path, run: Path, apart: float) -> str:
     """Start two at once; returns what was wrong."""
-    from skyfed.runs.folder import in_use
+    from skyfed.runs.lock import in_use
 
     ready, go = os.pipe()
     words = arguments(run, "rounds=2000", "eval_every=2000")

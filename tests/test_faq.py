@@ -10,7 +10,8 @@ import pytest
 
 from skyfed.cli.entry import run_arguments
 from skyfed.config import load_config
-from skyfed.runs.folder import RunFolder, locked
+from skyfed.runs.folder import RunFolder
+from skyfed.runs.lock import locked
 
 PAGE = Path(__file__).parents[1] / "docs" / "faq.md"
 CASES = re.findall(r"```console\n\$ skyfed (.*)\n(skyfed: .*)\n```", PAGE.read_text())

@@ -30,7 +30,7 @@ from skyfed.cli import run_arguments
 from skyfed.drivers.flower.credentials import make_credentials
 from skyfed.drivers.flower.sessions import SESSION
 from skyfed.flight.fleet_plan import load_fleet_plan
-from skyfed.runs.folder import locked
+from skyfed.runs.lock import locked
 from waiting import LONG, wait_until
 
 

@@ -12,8 +12,9 @@ from run_cases import blank
 from skyfed.cli import app
 from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError, SkyfedError, StorageError
-from skyfed.runs.folder import RunFolder, in_use, locked
+from skyfed.runs.folder import RunFolder
 from skyfed.runs.listing import ListedRun, RunGroup, list_runs, look
+from skyfed.runs.lock import in_use, locked
 from skyfed.runs.tables import Table
 from waiting import LONG
 
@@ -72,7 +73,7 @@ def test_a_run_whose_lock_is_held_is_running_whatever_its_files_say(tmp_path):
 
 
 def test_the_lock_of_a_killed_process_holds_nothing(tmp_path):
-    script = f"import os; from pathlib import Path; from skyfed.runs.folder import locked\n\
+    script = f"import os; from pathlib import Path; from skyfed.runs.lock import locked\n\
 with locked(Path({str(tmp_path)!r})):\n    print('held', flush=True)\n    input()\n    os.abort()"
     process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

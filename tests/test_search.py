@@ -12,6 +12,7 @@ from skyfed.cli import run_arguments
 from skyfed.config import load_config
 from skyfed.drivers import optuna_search as driver
 from skyfed.drivers.optuna_search import ask, best_config, run_search
+from skyfed.drivers.sweep_jobs import Outcome
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.search_space import Search, SearchTable, Trial, Trials, read_search
@@ -180,7 +181,7 @@ class Fake:
         self._stop, self._kill = stop, kill
         monkeypatch.setattr(driver, "run_jobs", self)
 
-    def __call__(self, jobs: list[SweepJob], place: Path, *_: object) -> list[str]:
+    def __call__(self, jobs: list[SweepJob], place: Path, *_: object, wait: bool) -> Outcome:
         failures = []
         for job in jobs:
             if len(self.ran) == self._stop:
@@ -190,7 +191,7 @@ class Fake:
                 if job.config.train.eta > 0.2 and len(self.ran) - 1 != self._kill:
                     folder.note(diverged={"afl": "too much"})
                     failures.append(f"{job.place}: too much (exit 1)")
-        return failures
+        return Outcome(len(jobs), failures)
 
     def score(self, job: SweepJob) -> float | None:
         if self._kill >= 0 and str(job.place) == self.ran[-1] and len(self.ran) - 1 == self._kill:

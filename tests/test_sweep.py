@@ -16,7 +16,8 @@ import wording
 from in_process import Popen, undrawn
 from skyfed.cli import app
 from skyfed.errors import BadInputError, SkyfedError
-from skyfed.runs.folder import in_use
+from skyfed.files import drop_dead_parts
+from skyfed.runs.lock import in_use
 from skyfed.runs.sweep_file import read_sweep, settle
 from skyfed.runs.tables import read_parquet
 from waiting import LONG, wait_until
@@ -161,6 +162,7 @@ def test_what_a_killed_process_left_half_written_is_no_stranger_and_is_removed(t
     for path in (*parts, mine):
         path.write_bytes(b"half")
     settle(place, jobs)
+    drop_dead_parts(place)
     assert list(place.iterdir()) == [mine]
 
 

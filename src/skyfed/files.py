@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from skyfed.errors import BadInputError, StorageError
 
 _PART = ".part"  # ends the name of a file that is being written
+_NODE = re.sub(r"[^A-Za-z0-9-]", "-", os.uname().nodename)  # process numbers are a node's own; folders may be shared
 
 
 @contextlib.contextmanager
@@ -35,7 +37,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Readers see the old file or the new one, never a part; so it is after a loss of power.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}{_PART}")
+    part = path.with_name(f".{path.name}.{os.getpid()}-{_NODE}{_PART}")
     with storage_errors(path):
         try:
             yield part
@@ -82,11 +84,11 @@ def drop_parts(folder: Path) -> None:
 
 
 def drop_dead_parts(folder: Path) -> None:
-    """Remove what killed processes left half written in a folder that others may be writing to."""
+    """Remove what killed processes of this node left half written in a folder that others may be writing to."""
     with storage_errors(folder):
         for part in folder.glob(f".*{_PART}"):
-            writer = part.name.split(".")[-2]
-            if writer.isdecimal() and not _lives(int(writer)):
+            writer, _, node = part.name.split(".")[-2].partition("-")
+            if writer.isdecimal() and node in ("", _NODE) and not _lives(int(writer)):
                 part.unlink(missing_ok=True)
 
 

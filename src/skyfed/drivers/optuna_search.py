@@ -1,18 +1,23 @@
-"""Runs a search: a sampler says what to try next, by the results so far; the only place that knows Optuna."""
+"""Runs a search: a sampler says what to try next, by the results so far; the only place that knows Optuna.
+
+Several processes may run one search in one folder. Trials follow from the results alone, so each of them knows what to
+try; they share the runs of a batch, and the list of trials is read and written in turn.
+"""
 
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from skyfed.drivers.run_log import lengths
 from skyfed.drivers.sweep_jobs import run_jobs
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.files import write_whole
 from skyfed.rng import stream
-from skyfed.runs.folder import locked
 from skyfed.runs.listing import look
+from skyfed.runs.lock import in_turn, locked
 from skyfed.runs.search_space import Range, Search, SearchTable, Trial, Trials, Value
-from skyfed.runs.sweep_file import SweepJob
+from skyfed.runs.sweep_file import TURN, SweepJob
 
 Score = Callable[[SweepJob], float | None]
 
@@ -31,19 +36,21 @@ def run_search(
     `score` gives the goal of a finished run, None of any other; `done` is called after each trial.
     """
     lines: list[str] = []
-    for trial in trials:
-        if trial.state != "asked":
-            done()
-    with locked(place):
-        while (waiting := [trial for trial in trials if trial.state == "asked"]) or len(trials) < search.table.trials:
-            if not waiting:
-                trials.add(ask(search.table, list(trials)))
-                continue
-            lines += _batch(search, trials, waiting, place, parallel, score)
-            for _ in waiting:
+    since, counted = lengths(place / "logs"), 0
+    with locked(place, shared=True):
+        while waiting := _waiting(search, trials, place):
+            ended = len(trials) - len(waiting)
+            for _ in range(counted, ended):
                 done()
-            if ranked := trials.ranked(search.table.upwards):
-                write_whole(place / "best.toml", best_config(search, ranked[0]).encode())
+            counted = ended
+            jobs, bad = _jobs(search, waiting)
+            runs = [job for own in jobs.values() for job in own]
+            failures = run_jobs(runs, place, parallel, lambda job: None, since, wait=True).failures
+            lines += bad + failures
+            with in_turn(place / TURN):
+                _tell(search, trials, waiting, jobs, place, score, failures)
+    for _ in range(counted, len(trials)):
+        done()
     return lines
 
 
@@ -76,22 +83,46 @@ def best_config(search: Search, best: Trial) -> str:
     return f"# {best.name} of {search.path.name}: {search.table.goal} of {search.algorithm} {best.result:g}\n{text}"
 
 
-def _batch(search: Search, trials: Trials, waiting: list[Trial], place: Path, parallel: int, score: Score) -> list[str]:
-    lines, jobs = [], {}
+def _waiting(search: Search, trials: Trials, place: Path) -> list[Trial]:
+    """Return the trials that have no result yet, new ones if there are none; nothing once the search is at its end."""
+    with in_turn(place / TURN):
+        trials.reload()
+        if all(trial.state != "asked" for trial in trials) and len(trials) < search.table.trials:
+            trials.add(ask(search.table, list(trials)))
+    return [trial for trial in trials if trial.state == "asked"]
+
+
+def _jobs(search: Search, waiting: list[Trial]) -> tuple[dict[int, list[SweepJob]], list[str]]:
+    """Return the runs of each trial by its number, and a line for each whose values do not go together."""
+    jobs, lines = {}, []
     for trial in waiting:
         try:
             jobs[trial.number] = search.jobs(trial.values, trial.name)
         except BadInputError as error:  # each value is allowed, all together are not
             lines.append(f"{trial.name}: {error}")
-            trials.tell(trial.number, None)
-    failures = run_jobs([job for own in jobs.values() for job in own], place, parallel, lambda job: None)
-    for number, own in jobs.items():
-        results = [(job, score(job)) for job in own]
+    return jobs, lines
+
+
+def _tell(
+    search: Search,
+    trials: Trials,
+    waiting: list[Trial],
+    jobs: dict[int, list[SweepJob]],
+    place: Path,
+    score: Score,
+    failures: list[str],
+) -> None:
+    """Keep the results of a batch that has ended, unless another process has done so, and the best config so far."""
+    trials.reload()
+    told = {trial.number for trial in trials if trial.state != "asked"}
+    for number in [trial.number for trial in waiting if trial.number not in told]:
+        results = [(job, score(job)) for job in jobs.get(number, [])]
         without = [job for job, result in results if result is None]
         if any(look(place / job.place).state not in ("diverged", "failed") for job in without):
             raise SkyfedError("; ".join(failures))  # killed, not failed: the trial stays open
-        trials.tell(number, None if without else [result for _, result in results if result is not None])
-    return lines + failures
+        trials.tell(number, None if without or not results else [each for _, each in results if each is not None])
+    if ranked := trials.ranked(search.table.upwards):
+        write_whole(place / "best.toml", best_config(search, ranked[0]).encode())
 
 
 def _axis(span: Range) -> Any:

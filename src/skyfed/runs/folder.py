@@ -1,14 +1,12 @@
 """A run's folder: its layout, its lock, its manifest, and writing that is whole or not at all."""
 
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import json
 import os
 import platform
 import sys
-import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -22,6 +20,7 @@ from skyfed import __version__
 from skyfed.config import Config, config_from_tree, differences
 from skyfed.errors import BadInputError, StorageError, one_line, printable
 from skyfed.files import drop_parts, is_part, read_json_table, storage_errors, write_whole
+from skyfed.runs.lock import locked
 from skyfed.runs.trust import named_code, signature
 
 FORMAT = 1  # of the folder; raised when an older version could not read it
@@ -199,40 +198,6 @@ def refuse_links(path: Path) -> None:
             if os.path.islink(os.path.join(place, name)):
                 raise BadInputError(f"{Path(place, name)}: a link; allowed in a run's folder: files and folders")
         folders[:] = [name for name in folders if (place, name) != (str(path), "wandb")]
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a folder's lock; raises StorageError if another process has it."""
-    with storage_errors(path):
-        descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        for wait in (0.02, 0.05, 0.1, None):  # somebody may only be asking whether the folder is in use
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if wait is None:
-                    raise StorageError(f"{path}: in use by another process") from None
-                time.sleep(wait)
-        yield
-    finally:
-        os.close(descriptor)  # the kernel frees the lock, as it does when a process is killed
-
-
-def in_use(path: Path) -> bool:
-    """Tell whether a process holds a folder's lock."""
-    try:
-        descriptor = os.open(path / ".lock", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return isinstance(error, BlockingIOError)
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def identity_of(tree: dict[str, Any]) -> str:

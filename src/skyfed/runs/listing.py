@@ -11,7 +11,8 @@ from typing import Any
 
 from skyfed.algorithms import check_rows
 from skyfed.errors import BadInputError, SkyfedError, one_line
-from skyfed.runs.folder import RunFolder, in_use
+from skyfed.runs.folder import RunFolder
+from skyfed.runs.lock import in_use
 from skyfed.runs.seeds import by_seed
 from skyfed.runs.tables import Table, is_done
 from skyfed.world.fairness import Fairness, fairness_of, recorded_accuracies
@@ -152,8 +153,8 @@ def _entry(path: Path) -> ListedRun | RunGroup | None:
     if seeds:
         return RunGroup(path, "seeds", [look(seed) for seed in seeds], in_use(path))
     seeds = [seed for variant in inner for seed in by_seed(_folders(variant))]
-    if seeds or (inner and (path / "logs").is_dir() and in_use(path)):
-        return RunGroup(path, "sweep", [look(seed) for seed in seeds], in_use(path))
+    if seeds or (inner and (path / "logs").is_dir() and in_use(path, shared=True)):
+        return RunGroup(path, "sweep", [look(seed) for seed in seeds], in_use(path, shared=True))
     runs = [look(run) for run in inner if _is_run(run)]
     return RunGroup(path, "folder", runs) if runs else None
 

@@ -155,9 +155,7 @@ class Trials:
         self._about: dict[str, Any] = json.loads(json.dumps(about))
         self._all: list[Trial] = []
         names = entries(place, "allowed: a new or empty folder, or this search's own")
-        with storage_errors(place):
-            if self._path.exists():
-                self._read()
+        self.reload()
         for name in names:
             if name not in OWN and not is_part(name) and not (_FOLDER.fullmatch(name) and self._all):
                 raise BadInputError(f"--out {place}: holds {name}; allowed: a new folder, or this search's own")
@@ -168,6 +166,12 @@ class Trials:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def reload(self) -> None:
+        """Read what other processes have added and told since."""
+        with storage_errors(self._path):
+            if self._path.exists():
+                self._read()
 
     def add(self, values: Sequence[dict[str, Value]]) -> None:
         """Keep new trials before they are run."""

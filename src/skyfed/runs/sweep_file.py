@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from skyfed.config import Config, load_config
 from skyfed.errors import BadInputError
-from skyfed.files import drop_dead_parts, is_part
+from skyfed.files import is_part
 from skyfed.presets import DEFAULT
 from skyfed.runs.folder import RunFolder, entries
 from skyfed.runs.seeds import parse_seeds
@@ -22,6 +22,7 @@ _MOST = 10_000  # runs of one sweep
 OWN = (  # what a sweep's folder holds beside variants
     "sweep.parquet", "figures", "logs", "report.html", ".lock", "search.json", "best.toml",
 )  # fmt: skip
+TURN = "logs/.turn"  # its lock is held while files of the whole sweep are written
 
 
 def _named(name: str) -> str:
@@ -149,13 +150,23 @@ def jobs_of(path: Path, file: SweepFile, variant: Variant) -> list[SweepJob]:
     return jobs
 
 
+def share_of(jobs: list[SweepJob], part: str | None) -> list[SweepJob]:
+    """Return every Nth run from the Kth on for the part "K/N"; all runs if no part is given."""
+    if part is None:
+        return jobs
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", part)
+    k, n = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= k <= n:
+        raise BadInputError(f"--part {part!r}: allowed: K/N with K from 1 to N, as 1/4")
+    return jobs[k - 1 :: n]
+
+
 def settle(place: Path, jobs: list[SweepJob]) -> None:
     """Refuse a folder that holds anything but this sweep."""
     known = {job.variant for job in jobs} | set(OWN)
     for name in entries(place, "allowed: a new or empty folder, or this sweep's own"):
         if name not in known and not is_part(name):
             raise BadInputError(f"--out {place}: holds {name}; allowed: a new folder, or this sweep's own")
-    drop_dead_parts(place)
     for job in jobs:
         if (place / job.place / "config.toml").is_file():
             RunFolder(place / job.place).refuse_other(job.config)

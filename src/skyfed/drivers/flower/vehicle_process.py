@@ -22,7 +22,8 @@ from skyfed.drivers.flower.sessions import SESSION, SESSION_VARIABLE
 from skyfed.drivers.flower.station import end, flower_environment, free_port, start
 from skyfed.errors import BadInputError
 from skyfed.files import make_private, write_whole
-from skyfed.runs.folder import RunFolder, locked
+from skyfed.runs.folder import RunFolder
+from skyfed.runs.lock import locked
 
 _OWN_SESSION = secrets.token_hex(16)  # of this process; it is kept nowhere
 _AGAIN = 2.0  # seconds before a SuperNode that ended is started again

@@ -11,7 +11,7 @@ from skyfed.report.groups import SeedGroup, find_groups
 from skyfed.report.page.content import RECORDS, page_data, page_words
 from skyfed.report.page.series import Json
 from skyfed.report.page.write import blocks, page_text, refusing_strangers
-from skyfed.runs.folder import in_use
+from skyfed.runs.lock import in_use
 from skyfed.runs.tables import stamp
 
 _PAUSE = 1.0  # s between two looks at the disk, however many readers ask
