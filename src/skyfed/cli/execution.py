@@ -30,9 +30,7 @@ def plan_flights(folder: "RunFolder", config: "Config", mission: "Mission", plai
             print(line, file=sys.stderr)
         fleet = pipeline.plan_flights(folder, config, mission, plain)
     except StoppedError:
-        from skyfed.runs.flights import count_saved
-
-        saved = count_saved(folder, config.vehicles)
+        saved = folder.flights_saved(config.vehicles)
         print(f"stopped: {saved} of {config.vehicles} flights are saved; go on with: {again}", file=sys.stderr)
         raise
     print_flights(fleet, mission)

@@ -53,13 +53,6 @@ def plan_into(folder: RunFolder, config: Config, mission: Mission, workers: int,
     return fleet
 
 
-def count_saved(folder: RunFolder, vehicles: int) -> int:
-    """Return how many flights are in a run's folder, whoever planned them and when."""
-    if (folder.path / "plan.npz").exists():
-        return vehicles
-    return sum(_part(folder.path / "plans", u).exists() for u in range(vehicles))
-
-
 def _gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
     """Put the plans of all vehicles side by side with what they were planned on."""
     problems = mission.problems

@@ -158,6 +158,12 @@ class RunFolder:
             )
         self.note(data=data)
 
+    def flights_saved(self, vehicles: int) -> int:
+        """Return how many flights are here, whoever planned them and when."""
+        if (self.path / "plan.npz").exists():
+            return vehicles
+        return len(list((self.path / "plans").glob("vehicle-*.npz")))
+
     def subfolder(self, name: str) -> Path:
         """Return a folder inside, made if need be."""
         with storage_errors(self.path / name):
