@@ -54,9 +54,10 @@ def test_every_cell_is_the_mean_of_its_seeds(three):
     assert [column.name for column in table.columns] == [
         "late_accuracy_full",
         "uplink_bytes",
+        "downlink_bytes",
         "modelled_seconds",
         "joules",
-    ]  # fmt: skip  (nothing was sent down, so there is no such column)
+    ]  # fmt: skip
     sent = [summarise(three / f"seed-{seed}", "afl").uplink_bytes for seed in range(3)]
     cell = table.columns[1].cells[1]
     assert (cell.n, cell.mean) == (3, pytest.approx(sum(sent) / 3))
@@ -180,7 +181,7 @@ def test_markdown_keeps_names_from_being_read(tmp_path):
 def test_csv_and_json_are_tidy_and_in_si_units(three):
     lines = list(csv.DictReader(io.StringIO(said(three, "--csv", "--against", "afl"))))
     known = records(build_table([three], against="afl"))
-    assert len(lines) == len(known) == 5 * 4
+    assert len(lines) == len(known) == 5 * 5
     for line, record in zip(lines, known, strict=True):
         assert line == {key: "" if value is None else str(value) for key, value in record.items()}
     first = known[0]

@@ -84,7 +84,7 @@ def test_the_verifier_shares_no_code_with_a_planner(name: str) -> None:
     nodes = list(ast.walk(ast.parse(source)))
     modules = {n.module for n in nodes if isinstance(n, ast.ImportFrom)}
     modules |= {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
-    known = {"skyfed.flight.problem", "skyfed.types", "skyfed.errors", "skyfed.imports"}
+    known = {"skyfed.flight.problem", "skyfed.types", "skyfed.errors", "skyfed.imports", "skyfed.settings"}
     known |= {f"skyfed.flight.constraints.{part}" for part in ("base", "paper")}
     assert {module for module in modules if module.startswith("skyfed")} <= known
     for word in ("window_spans", "problem.spans", "problem.objective"):

