@@ -200,11 +200,11 @@ def test_a_shared_lock_keeps_nobody_out_and_is_seen(tmp_path):
 def test_mounts_whose_locks_are_a_nodes_own_are_told(tmp_path):
     mounts = tmp_path / "mounts"
     mounts.write_text(
-        "disk / ext4 rw 0 0\nhost:/home /home nfs4 rw,vers=4.2,local_lock=none 0 0\n"
+        "disk / ext4 rw 0 0\nhost:/shared /shared nfs4 rw,vers=4.2,local_lock=none 0 0\n"
         "host:/old /old nfs rw,nolock,vers=3 0 0\nmds:/fast /fast lustre rw,localflock 0 0\n"
     )
-    told = {place: only_on_this_node(Path(place), mounts) for place in ("/home/a/b", "/old/x", "/fast", "/older")}
-    assert told == {"/home/a/b": "", "/old/x": "nolock", "/fast": "localflock", "/older": ""}
+    told = {place: only_on_this_node(Path(place), mounts) for place in ("/shared/a/b", "/old/x", "/fast", "/older")}
+    assert told == {"/shared/a/b": "", "/old/x": "nolock", "/fast": "localflock", "/older": ""}
     assert only_on_this_node(Path("/old"), tmp_path / "none") == ""
 
 

@@ -18,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 bench = typer.Typer(help="Measure speed, sizes and gaps, each beside its bar.", no_args_is_help=True)
-data = typer.Typer(help="Fetch data sets and say where they lie.", no_args_is_help=True)
+data = typer.Typer(help="Download data sets, and show where they are stored.", no_args_is_help=True)
 fleet = typer.Typer(help="The same experiment across machines, on Flower.", no_args_is_help=True)
 app.add_typer(fleet, name="fleet")
 app.add_typer(data, name="data")

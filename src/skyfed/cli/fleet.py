@@ -112,7 +112,7 @@ def fleet_key(
 ) -> None:
     """Give a vehicle a new key.
 
-    The folder is carried to its machine. A key that it had is refused within a second.
+    Copy the new folder to the vehicle's machine. The old key is refused within a second.
 
     \b
     skyfed fleet key fleet/station 1 --out fleet/vehicle-1-new

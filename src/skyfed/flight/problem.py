@@ -55,7 +55,7 @@ class FlightSettings(StrictSettings):
         "sensing",
         description="where inside a disc: for most samples, or anywhere at random (exact, greedy, random, hover)",
     )
-    hold: float = Field(10.0, ge=0, description="seconds a vehicle holds at a waypoint (exported plans)")
+    hold: float = Field(10.0, ge=0, description="seconds of holding at each waypoint (exported plans)")
     sca: ScaSettings = ScaSettings()
 
     @field_validator("constraints", mode="before")

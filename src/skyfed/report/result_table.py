@@ -17,9 +17,10 @@ DEFAULT_MEASURE = "late_accuracy_full"
 
 @dataclass(frozen=True)
 class TableCell:
-    """A mean over n seeds with its interval, in SI units; what it is against the reference; whether it is marked.
+    """One measure of one row, in SI units: the mean over n seeds, and half of its 95 % interval.
 
-    comparison  None for the reference itself, for one seed, and where nothing can be compared
+    comparison  with the reference row; None for that row itself, and where a comparison is not possible
+    verdict     the comparison in words        best  whether the cell is marked
     """
 
     n: int

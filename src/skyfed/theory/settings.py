@@ -22,7 +22,7 @@ class TheorySettings(StrictSettings):
         gt=0,
         description="prune.delta = \"bound\": mean bits of an upload, as a share of AFL's by the paper's formula",
     )
-    work: float | None = Field(None, gt=0, description='prune.delta = "bound": dense local rounds a vehicle may spend')
+    work: float | None = Field(None, gt=0, description='prune.delta = "bound": most dense local rounds of a vehicle')
     joules: float | None = Field(
         None, gt=0, description='prune.delta = "bound": joules of training and sending a round (device)'
     )

@@ -30,14 +30,17 @@ def footprint_side(altitude: float, fov: float) -> float:
 class SensingSettings(StrictSettings):
     """Sizes of the data sets and how sensing fades with distance."""
 
-    n_max: int = Field(420, ge=0, le=100_000_000, description="N_max: most training samples a round brings (Eq. 6)")
+    n_max: int = Field(420, ge=0, le=100_000_000, description="N_max: most training samples per round (Eq. 6)")
     n_max_test: int = Field(80, ge=0, le=100_000_000, description="the same for the test set")
     initial: int = Field(
-        512, ge=1, le=_MOST_INITIAL, description="training samples a vehicle starts with, shared out by its mean psi"
+        512,
+        ge=1,
+        le=_MOST_INITIAL,
+        description="training samples that a vehicle starts with, shared out by its mean psi",
     )
     initial_test: int = Field(128, ge=1, le=_MOST_INITIAL, description="the same for the test set")
     decay_length: PositiveFloat = Field(50.0, description="m; 1 is the paper's exp(-metres)")
-    keep_last: int = Field(0, ge=0, description="most samples a vehicle keeps, the newest; 0 keeps all")
+    keep_last: int = Field(0, ge=0, description="most samples that a vehicle keeps, the newest; 0 keeps all")
 
 
 def initial_counts(psi: Floats, initial: int) -> Ints:

@@ -95,7 +95,7 @@ class CostSettings(StrictSettings):
         None, description="device: seconds from the start of a round to the end of an upload"
     )
     late: Literal["wait", "drop"] = Field("wait", description="what the station does with uploads after the deadline")
-    battery: PositiveFloat = Field(4.68e5, description="device: joules a vehicle starts with (130 Wh)")
+    battery: PositiveFloat = Field(4.68e5, description="device: joules of a full battery (130 Wh)")
 
     @model_validator(mode="after")
     def _finite(self) -> "CostSettings":

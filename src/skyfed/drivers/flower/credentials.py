@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -168,9 +169,11 @@ def _ends(path: Path) -> datetime:
         raise BadInputError(f"{path}: damaged") from None
 
 
-def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+def _load_key(
+    path: Path, load: Callable[[bytes, None], object] = serialization.load_pem_private_key
+) -> ec.EllipticCurvePrivateKey:
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
+        key = load(path.read_bytes(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise BadInputError(f"{path}: damaged") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -240,14 +243,7 @@ def read_identity(place: Path) -> VehicleCredentials:
 
 def own_key(credentials: VehicleCredentials) -> ec.EllipticCurvePrivateKey:
     """Return the key that a vehicle signs with."""
-    file = credentials.place / "vehicle.key"
-    try:
-        key = serialization.load_ssh_private_key(file.read_bytes(), None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise BadInputError(f"{file}: damaged") from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BadInputError(f"{file}: a key of another kind")
-    return key
+    return _load_key(credentials.place / "vehicle.key", serialization.load_ssh_private_key)
 
 
 def _read_tree(path: Path, owner: str) -> dict[str, Any]:
