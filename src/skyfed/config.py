@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from importlib import resources
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ from skyfed.tasks import DataSettings
 from skyfed.theory.settings import TheorySettings
 from skyfed.track.settings import TrackSettings
 from skyfed.wire.quantise import QuantiseSettings
-from skyfed.world import CostSettings, SensingSettings, SensorSettings, WorldSettings
+from skyfed.world import SensingSettings, SensorSettings, VehicleSettings, WorldSettings
+from skyfed.world.computers import fleet_computers
+from skyfed.world.settings_01 import translate_costs
 
 _LARGEST = 3e38  # of a single-precision number
 _RENAMED = {("train", "genie_steps"): "central_steps"}  # settings of version 0.1, which are still read
@@ -79,6 +82,7 @@ class Config(StrictSettings):
     )
     field: FieldSettings = FieldSettings()
     world: WorldSettings = WorldSettings()
+    vehicle: VehicleSettings = VehicleSettings()
     sensor: SensorSettings = SensorSettings()
     flight: FlightSettings = FlightSettings()
     sensing: SensingSettings = SensingSettings()
@@ -88,7 +92,6 @@ class Config(StrictSettings):
     prune: PruneSettings = PruneSettings()
     quantise: QuantiseSettings = QuantiseSettings()
     server: ServerSettings = ServerSettings()
-    cost: CostSettings = CostSettings()
     theory: TheorySettings = TheorySettings()
     faults: FaultSettings = FaultSettings()
     fleet: FleetSettings = FleetSettings()
@@ -120,6 +123,14 @@ class Config(StrictSettings):
     def row(self, label: str) -> Row:
         """Return the row of this label."""
         return next(row for row in self.rows if row.name == label)
+
+    @property
+    def longest_leg(self) -> float:
+        """Metres that a vehicle can fly from one round to the next; infinite where nothing limits it."""
+        vmax = self.flight.vmax
+        if vmax == "unlimited":
+            return inf
+        return self.vehicle.speed * self.world.flight_time if isinstance(vmax, str) else vmax
 
     @property
     def processes(self) -> int:
@@ -164,6 +175,7 @@ class Config(StrictSettings):
         named = [*self.faults.attackers, *(u for u, _, _ in self.faults.spoil)]
         if any(u >= self.vehicles for u in named):
             raise ValueError(f"faults: vehicle {max(named)} is named; allowed: below {self.vehicles}")
+        fleet_computers(self.vehicle.computer, self.vehicles)
         for row in self.rows:
             if row.own and row.use in KNOWN:  # others would have to be imported
                 self.settings_of(row)
@@ -215,6 +227,7 @@ def config_from_tree(tree: dict[str, Any]) -> Config:
         if isinstance(inner, dict) and old in inner:
             tree = {**tree, table: {**inner, new: inner[old]}}
             del tree[table][old]
+    tree = translate_costs(tree)
     try:
         return Config.model_validate_json(
             json.dumps(tree, default=str, ensure_ascii=False).encode("utf-8"), strict=True

@@ -17,7 +17,7 @@ from skyfed.rng import stream
 from skyfed.tasks.task import Samples
 from skyfed.types import Arrays, Ints, Model, Quantised, Raw, Singles, Update
 from skyfed.wire import Reference, bucket_starts, entries, quantiser
-from skyfed.world import CostSettings, Effort, Spending, Where, round_flops, samples_of, spend_at
+from skyfed.world import Spending, round_flops, samples_of
 
 if TYPE_CHECKING:
     from skyfed.tasks.task import Loss
@@ -37,25 +37,24 @@ class Kit:
     samples         indices of the training samples that it holds
     share           its share of the aggregate if all vehicles take part
     exchange        which exchange of the round it is, from 0
-    deadline        modelled seconds that a round may take; None where nothing is modelled
+    deadline        modelled seconds that a round may take; None where there is no such limit
     facts           what is reported for the tables; the station's `step` never sees it
     work            dense local rounds that the work so far amounts to
     loss            mean loss of the last training
     """
 
     def __init__(
-        self, engine: Engine, settings: Settings, seed: int, job: Job, cost: CostSettings, outgoing: Outgoing
+        self, engine: Engine, settings: Settings, seed: int, job: Job, deadline: float | None, outgoing: Outgoing
     ) -> None:
         """Take what the round gives; every vector passes `outgoing` on its way out (faults are made there)."""
         self._engine, self.settings, self._seed, self._job = engine, settings, seed, job
-        self._cost = cost if cost.model == "device" else None
         self._batches, self._outgoing = engine.batches, outgoing
         held = samples_of(job.data)
         if isinstance(held, Samples):  # what a real sensor brought, and not a part of the task's samples
             self._batches = engine.batches.over(held)
         self.samples: Ints = np.arange(len(held)) if isinstance(held, Samples) else np.asarray(held)
         self.round, self.vehicle, self.share = job.round, job.vehicle, job.words.get("share", 1.0)
-        self.exchange, self.deadline = int(job.words.get("exchange", 0)), self._cost.deadline if self._cost else None
+        self.exchange, self.deadline = int(job.words.get("exchange", 0)), deadline
         self.facts: dict[str, Fact] = {}
         self.work, self.loss = 0.0, float("nan")
 
@@ -75,11 +74,18 @@ class Kit:
         return round_flops(self.settings.train, self._engine.multiplications, len(self.samples))
 
     def spend(self, work: float, sent: int) -> Spending | None:
-        """Return what a round of so much work and so many bytes would cost; None where nothing is modelled."""
-        if self._cost is None:
+        """Return what so much training and so many bytes would cost; None where no mission time is modelled.
+
+        Its `seconds` count from the start of the round.
+        """
+        words = self._job.words
+        if "elapsed" not in words:
             return None
-        where = Where(**{name: self._job.words[name] for name in ("flown", "ground", "altitude")})
-        return spend_at(self._cost, where, Effort(work, self.flops, sent))
+        training, sending = work * self.flops / words["flops"], 8 * sent / words["rate"]
+        return Spending(
+            fly_seconds=words["elapsed"], train_seconds=training, send_seconds=sending,
+            train_joules=training * words["watts"], send_joules=sending * words["radio"],
+        )  # fmt: skip
 
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the random stream of this purpose, round and vehicle."""

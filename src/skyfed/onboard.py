@@ -63,7 +63,8 @@ class Onboard:
     def kit(self, job: Job) -> Kit:
         """Return what a vehicle has on board for a job."""
         config, settings = self.config, self.algorithms[job.label].settings
-        return Kit(self.engine, settings, config.seed, job, config.cost, outgoing(config.faults, job.vehicle))
+        deadline = config.world.deadline if config.world.time == "mission" else None
+        return Kit(self.engine, settings, config.seed, job, deadline, outgoing(config.faults, job.vehicle))
 
     def _local(self, job: Job) -> Reply:
         """Let one vehicle train in one round and encode its upload (Eqs. 8-12)."""

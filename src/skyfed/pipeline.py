@@ -27,7 +27,9 @@ def prepare(config: "Config") -> "Mission":
     """Prepare what the fleet faces; bad input shows here, before anything is written."""
     from skyfed.world.mission import prepare_mission
 
-    return prepare_mission(config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed)
+    return prepare_mission(
+        config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed, config.longest_leg
+    )
 
 
 def load_data(config: "Config", plain: bool) -> "Task":

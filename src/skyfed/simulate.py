@@ -42,10 +42,11 @@ def run(station: Station, recorder: Recorder, state: Arrays, first: int = 0) -> 
 
 
 def federated_round(station: Station, t: int, state: Arrays) -> tuple[Arrays, Report]:
-    """Send, let the vehicles train, gather their bytes, step (Eqs. 8-13)."""
+    """Send, let the vehicles train, gather their bytes, step (Eqs. 8-13), and close the round on the clock."""
     report = Report(t)
     sent = station.sends(t, state)
     report.chosen = list(sent)
+    sent = station.reach(t, sent, report)
     state, sent = converse(station, t, state, sent, report)
 
     diagnosis = Diagnosis(station, t)
@@ -55,10 +56,10 @@ def federated_round(station: Station, t: int, state: Arrays) -> tuple[Arrays, Re
     refuse_useless(station, report)
     report.train_loss = float(np.mean(losses)) if (losses := report.losses()) else float("nan")
 
-    report.costs = station.world.close(t, report.spent)
+    report.mission = station.world.close(t)
     if t + 1 < station.onboard.config.rounds:  # the next round's vehicles are sent what they start from
         had = {upload.vehicle: sent[upload.vehicle] for upload in report.uploads if upload.vehicle in sent}
-        report.downlink_bytes += station.downlink_bytes(t + 1, station.sends(t + 1, after), had)
+        station.announce(t + 1, station.sends(t + 1, after), had, report)
     report.theory = diagnosis.measure(state, after, report.uploads)
     return after, report
 
@@ -72,7 +73,8 @@ def converse(
         had = sent
         with own_code(f"{station.label}: answer, round {t}"):
             state, sent = station.algorithm.answer(state, messages, t, exchange)
-        report.downlink_bytes += station.downlink_bytes(t, sent, had)
+        station.announce(t, sent, had, report)
+        sent = station.reach(t, sent, report)
     return state, sent
 
 

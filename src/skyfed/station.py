@@ -1,7 +1,7 @@
 """The station of one row: what it sends to whom, and how it takes in what comes back."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import isnan
 from typing import Any
 
@@ -12,10 +12,11 @@ from skyfed.jobs import Driver, Job, Jobs, Missing, Reply, Upload
 from skyfed.onboard import Onboard, upload_of
 from skyfed.types import Arrays, Floats, checked
 from skyfed.wire import DecodeError, Expected, Message, decode_parts, encode_content
-from skyfed.world import Effort, Spending, World
+from skyfed.world import Effort, World
+from skyfed.world.radio import LOST, OUT_OF_RANGE
 
 DIVERGED = "training diverged (loss or weights not finite)"
-_LATE = "late by"
+_INNOCENT = ("late by", LOST, OUT_OF_RANGE)  # reasons that say nothing about an upload itself
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,11 @@ class Report:
 
     chosen          who was to take part                 notes    what the station found out about uploads
     dropped         who was left out, and why            changed  vehicles whose memory has changed
-    spent, costs    modelled seconds and joules, and the columns made of them at the end of the round
+    efforts         what vehicles did on board
+    mission         the columns of the clock, the world's joules and the bytes of a broadcast
     theory          the row of the diagnostics, where measured
-    downlink_bytes  sent down within the round, and to bring the next round's vehicles what they start from
+    downlink_bytes  sent down within the round, and to bring the next round's vehicles what they start from; and the
+                    same with equal messages counted once, as broadcast_bytes
     """
 
     round: int
@@ -47,18 +50,18 @@ class Report:
     dropped: dict[int, str] = field(default_factory=dict)
     notes: dict[int, dict[str, Any]] = field(default_factory=dict)
     efforts: dict[int, Effort] = field(default_factory=dict)
-    spent: dict[int, Spending] = field(default_factory=dict)
-    costs: dict[int, dict[str, float | None]] = field(default_factory=dict)
+    mission: dict[str, float] = field(default_factory=dict)
     changed: set[int] = field(default_factory=set)
     downlink_bytes: int = 0
+    broadcast_bytes: int = 0
     train_loss: float = float("nan")
     tested: Tested = field(default_factory=Tested)
     theory: dict[str, Any] | None = None
 
     def useless(self) -> list[str]:
-        """Return why uploads that came are of no use, late ones aside."""
+        """Return why uploads that came are of no use, late and lost ones aside."""
         came = dict.fromkeys(upload.vehicle for upload in self.uploads)
-        return [self.dropped[u] for u in came if u in self.dropped and not self.dropped[u].startswith(_LATE)]
+        return [self.dropped[u] for u in came if u in self.dropped and not self.dropped[u].startswith(_INNOCENT)]
 
     def losses(self) -> list[float]:
         """Return the training losses of those whose upload counts; an exchange without training has none."""
@@ -119,10 +122,10 @@ class Station:
         u, settings = upload.vehicle, self.algorithm.settings
         report.uploads.append(upload)
         effort = Effort(upload.work, upload.flops, len(upload.data)).after(report.efforts.get(u))
-        report.efforts[u], report.spent[u] = effort, self.world.spent(u, t, effort)
-        late = self.world.lateness(report.spent[u])
-        if not upload.data or late:
-            report.dropped[u] = f"{_LATE} {late:.1f} s (modelled)" if upload.data else DIVERGED
+        report.efforts[u] = effort
+        missed = self.world.send(u, t, effort)
+        if not upload.data or missed:
+            report.dropped[u] = missed if upload.data else DIVERGED
             return None
         reference = self.onboard.reference_of(self.label, sent)
         expected = Expected(t, u, reference, settings.train.eta_local_at(t))
@@ -138,8 +141,9 @@ class Station:
         return message
 
     def _job(self, t: int, exchange: int, vehicle: int, content: Arrays, share: float) -> Job:
-        words = {"share": share, "exchange": exchange, **asdict(self.world.where(vehicle, t))}
+        words = {"share": share, "exchange": exchange, **self.world.brief(vehicle, t)}
         data, memory = self.world.data(vehicle, t), self.memories.get(vehicle, {})
+        data["arrive"] = self.world.flights.arrive[vehicle, : t + 1]  # a vehicle far away senses by itself
         return Job("local", content, self.label, t, vehicle, data, memory, words)
 
     def tell(self, report: Report) -> None:
@@ -148,14 +152,24 @@ class Station:
             line = f"the batch-norm buffers of vehicle {u} are left out: too far from all others'"
             self._say(f"{self.label} round {report.round}: {line}")
 
-    def downlink_bytes(self, t: int, sent: dict[int, Arrays], had: dict[int, Arrays]) -> int:
-        """Return the bytes that bring everybody what it is sent in round t; who had the last gets the difference."""
-        sizes: dict[object, int] = {}
-        difference, total = self.algorithm.settings.server.downlink == "difference", 0
+    def reach(self, t: int, sent: dict[int, Arrays], report: Report) -> dict[int, Arrays]:
+        """Return what arrives of what is sent in round t; who is out of reach is noted."""
+        with own_code(f"{self.label}: radio, round {t}"):
+            self.world.radios.tune(list(sent), self.algorithm.radio(t, self.world.view(t), list(sent)))
+        missed = self.world.receive(t, list(sent))
+        report.dropped |= {u: f"the model is {reason}" for u, reason in missed.items()}
+        return {u: content for u, content in sent.items() if u not in missed}
+
+    def announce(self, t: int, sent: dict[int, Arrays], had: dict[int, Arrays], report: Report) -> None:
+        """Encode what everybody is sent in round t, and count it; who had the last gets the difference."""
+        sizes: dict[object, tuple[int, int]] = {}
+        difference, due = self.algorithm.settings.server.downlink == "difference", {}
         for u, content in sent.items():
             base = had.get(u) if difference else None
             key = tuple(tuple((name, id(array)) for name, array in part.items()) for part in (content, base or {}))
             if key not in sizes:
-                sizes[key] = len(encode_content(t, content, base))
-            total += sizes[key]
-        return total
+                sizes[key] = (len(encode_content(t, content, base)), len(sizes))
+            due[u] = sizes[key]
+        self.world.radios.announce(due)
+        report.downlink_bytes += sum(size for size, _ in due.values())
+        report.broadcast_bytes += sum(size for size, _ in sizes.values())

@@ -60,6 +60,13 @@ class Algorithm:
         """Return the vehicles that take part in round t, in ascending order."""
         return view.present
 
+    def radio(self, t: int, view: View, chosen: list[int]) -> Mapping[int, tuple[float, float]]:
+        """Return watts and the share of the band for vehicles that shall not have the usual ones.
+
+        Usual are the power of `vehicle.radio`, and an equal share for everybody who takes part.
+        """
+        return {}
+
     def send(self, state: Arrays, vehicle: int, t: int) -> Arrays:
         """Return what a vehicle receives in round t."""
         return {"weights": state["weights"], "buffers": state["buffers"]}

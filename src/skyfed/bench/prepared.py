@@ -56,6 +56,7 @@ def prepare(preset: str, overrides: Sequence[str], task: Task | None = None) -> 
 def planned(folder: RunFolder, config: Config) -> FleetPlan:
     """Plan a config's flights into a folder, in this process."""
     mission = prepare_mission(
-        config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed
+        config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed,
+        config.longest_leg,
     )  # fmt: skip
     return plan_into(folder, config, mission, 1, lambda *_: None)

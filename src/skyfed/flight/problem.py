@@ -42,7 +42,10 @@ class FlightSettings(StrictSettings):
     imax: Count | list[Count] | list[list[Count]] | list[list[list[Count]]] = Field(
         2, description="most visits of a class in a window (C5); an array broadcasts to (vehicles, classes, windows)"
     )
-    vmax: Annotated[float, Field(gt=0)] | None = Field(None, description="most metres a round; none = no limit")
+    vmax: Annotated[float, Field(gt=0)] | Literal["speed", "unlimited"] = Field(
+        "unlimited",
+        description="longest leg, metres per round: a number, vehicle.speed times world.flight_time, or unlimited",
+    )
     constraints: list[ConstraintSpec] = Field(
         [],
         description='constraints of your own: "package.module:Name", "path/to/file.py:Name", or a table with that as '

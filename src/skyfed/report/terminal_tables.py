@@ -163,7 +163,7 @@ def print_resources(folder: Path, rows: list[Row], title: str) -> None:
             _per(points, summary.uplink_bytes / 1e6),
             _per(points, summary.joules / 1e3),
             str(summary.late),
-            MISSING if summary.battery is None else number(100 * summary.battery / config.cost.battery),
+            MISSING if summary.battery is None else number(100 * summary.battery / config.vehicle.battery),
         )
     if table.row_count:
         show(table, (training, per_mb, per_kj, seconds, "late"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from skyfed.columns import Column
 from skyfed.theory.estimate import COLUMNS as THEORY
-from skyfed.world.world import UPLOAD_COLUMNS, VEHICLE_COLUMNS
+from skyfed.world.world import ROUND_COLUMNS, UPLOAD_COLUMNS, VEHICLE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +24,7 @@ ROUNDS = (
     Column("seconds", "float", "wall seconds of the round on this machine, measured"),
     Column("wire_bytes", "int", "bytes of all uploads, measured"),
     Column("downlink_bytes", "int", "bytes of what the next round's vehicles are sent, measured"),
+    Column("broadcast_bytes", "int", "the same with equal messages counted once", empty=True, since="0.2.0"),
     Column("uploads", "int", "uploads that arrived"),
     Column("dropped", "int", "vehicles whose upload was not used"),
     Column("forgetting", "float", "mean over places of the best past accuracy less the present one", empty=True),
@@ -37,6 +38,7 @@ ROUNDS = (
         since="0.2.0",
     ),
     Column("model_digest", "text", "hash of the model after the round (XXH3)", empty=True, since="0.2.0"),
+    *ROUND_COLUMNS,
 )
 UPLINK = (
     Column("round", "int", "the round, from 0"),

@@ -68,7 +68,7 @@ def _gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
         psi=mission.field.psi,
         imax=np.stack([p.imax for p in problems]),
         dmin=np.asarray(config.flight.dmin),
-        vmax=np.asarray(np.inf if config.flight.vmax is None else config.flight.vmax),
+        vmax=np.asarray(config.longest_leg),
         epsilon=np.asarray(config.flight.epsilon),
         region=np.asarray(config.field.region),
         windows=np.asarray(config.flight.windows),

@@ -19,6 +19,7 @@ from skyfed.runs.tables import Row, Table, damaged, is_done, set_aside
 from skyfed.station import Report
 from skyfed.types import Arrays, Floats, Singles
 from skyfed.world import World
+from skyfed.world.world import ROUND_COLUMNS
 
 
 class RowRecorder:
@@ -86,7 +87,7 @@ class RowRecorder:
         if report.theory is not None:
             self._theory.append([{name: _storable(value) for name, value in report.theory.items()}])
         if not self._algorithm.central:
-            self._vehicles.append([self._vehicle_row(report, row) for row in self._world.rows(t)])
+            self._vehicles.append([self._vehicle_row(report, row) for row in self._world.rows()])
         row = self._round_row(state, report)
         self._rounds.append([row])
         self._changed |= report.changed
@@ -139,12 +140,14 @@ class RowRecorder:
             "seconds": time.perf_counter() - self._clock,
             "wire_bytes": sum(len(upload.data) for upload in report.uploads),
             "downlink_bytes": report.downlink_bytes,
+            "broadcast_bytes": report.broadcast_bytes,
             "uploads": len(report.uploads),
             "dropped": len(report.dropped),
             "forgetting": self._forget(per_class),
             "accuracy_class": per_class,
             "accuracy_vehicle": _known(_finite_list(tested.per_vehicle)),
             "model_digest": self._model_digest(state),
+            **{column.name: report.mission.get(column.name) for column in ROUND_COLUMNS},
             **{name: _finite(value) for name, value in tested.metrics.items()},
         }
 
@@ -156,9 +159,9 @@ class RowRecorder:
 
     def _uplink_row(self, report: Report, k: int) -> Row:
         upload = report.uploads[k]
-        spent = report.costs[upload.vehicle]
+        spent = self._world.upload_costs(upload.vehicle)
         if any(later.vehicle == upload.vehicle for later in report.uploads[k + 1 :]):  # the last of a round has it all
-            spent = {name: value if name in ("rate", "battery_left") else 0.0 for name, value in spent.items()}
+            spent = {name: value if name == "rate" else 0.0 for name, value in spent.items()}
         facts = {**upload.facts, **report.notes.get(upload.vehicle, {})}
         return {
             "round": report.round,

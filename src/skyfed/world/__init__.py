@@ -1,17 +1,19 @@
 """The world of a mission: positions, clock, energy, links and sensing."""
 
 from skyfed.world.arrivals import SensingSettings, SensorSettings, footprint_side, initial_counts, new_counts
-from skyfed.world.cost import CostSettings, Effort, Spending, Where, round_flops, spend_at
-from skyfed.world.world import View, World, WorldSettings, data_of, samples_of
+from skyfed.world.clock import Effort, Spending, round_flops
+from skyfed.world.settings import Conditions, WorldSettings
+from skyfed.world.vehicle import VehicleSettings
+from skyfed.world.world import View, World, data_of, samples_of
 
 __all__ = [
-    "CostSettings",
+    "Conditions",
     "Effort",
     "SensingSettings",
     "SensorSettings",
     "Spending",
+    "VehicleSettings",
     "View",
-    "Where",
     "World",
     "WorldSettings",
     "data_of",
@@ -20,5 +22,4 @@ __all__ = [
     "new_counts",
     "round_flops",
     "samples_of",
-    "spend_at",
 ]

@@ -28,9 +28,15 @@ class Mission:
 
 
 def prepare_mission(
-    field: FieldSettings, flight: FlightSettings, sensing: SensingSettings, vehicles: int, rounds: int, seed: int
-) -> Mission:
-    """Build the field, let every vehicle estimate it from the positions of its initial samples, state the problems."""
+    field: FieldSettings, flight: FlightSettings, sensing: SensingSettings, vehicles: int, rounds: int, seed: int,
+    longest_leg: float | None = None,
+) -> Mission:  # fmt: skip
+    """Build the field, let every vehicle estimate it from the positions of its initial samples, state the problems.
+
+    longest_leg  metres per round; without it flight.vmax if that is a number, else no limit
+    """
+    if longest_leg is None:
+        longest_leg = np.inf if isinstance(flight.vmax, str) else flight.vmax
     if ":" in flight.method:
         load_solver(flight.method)  # one's own planner that is not there shows here, before anything is written
     constraints = load_constraints(flight.constraints)
@@ -48,7 +54,7 @@ def prepare_mission(
             psi=truth.psi[u],
             imax=imax[u],
             dmin=flight.dmin,
-            vmax=np.inf if flight.vmax is None else flight.vmax,
+            vmax=longest_leg,
             windows=flight.windows,
             epsilon=flight.epsilon,
             region=field.region,

@@ -1,15 +1,19 @@
 """Which samples: disjoint pools for the vehicles, and the sets that grow out of them along their flights (Eq. 7)."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skyfed.field import Mixture
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.rng import stream
 from skyfed.types import Arrays, Bools, Floats, Ints
-from skyfed.world.arrivals import SensingSettings, initial_counts, new_counts
+from skyfed.world.arrivals import footprint_side, initial_counts, new_counts
+from skyfed.world.footprint import CameraGrowth, build_cameras
+from skyfed.world.settings import Conditions
 
 
 class Growth:
@@ -50,33 +54,58 @@ class Growth:
 class Schedule:
     """What every vehicle holds in every round flown so far: its training set and its part of the test set."""
 
-    def __init__(
-        self, plan: FleetPlan, places: Arrays, settings: SensingSettings, seed: int, dirichlet: float | None = None
-    ) -> None:
+    def __init__(self, plan: FleetPlan, places: Arrays, conditions: Conditions) -> None:
         """Share the samples out; `places` holds the place where each sample of "train" and of "test" occurs."""
-        self._plan, self._settings = plan, settings
-        self.train, self.test = (
-            [
-                Growth(pool, stream(seed, f"arrivals {part}", vehicle=u))
-                for u, pool in enumerate(split_pools(places[part], plan.classes, plan.vehicles, seed, part, dirichlet))
-            ]
-            for part in ("train", "test")
+        self._plan, self._settings, self._world = plan, conditions.sensing, conditions.world
+        self._camera = self._settings.model == "footprint"
+        self._side = footprint_side(conditions.sensor.altitude, conditions.sensor.fov)
+        self.train: Sequence[Growth | CameraGrowth] = self._start("train", places, self._settings.initial, conditions)
+        self.test: Sequence[Growth | CameraGrowth] = self._start(
+            "test", places, self._settings.initial_test, conditions
         )
 
-    def extend(self, positions: Floats) -> None:
-        """Let every vehicle's sets grow along the next stretch of its flight; (U, H, 2)."""
-        plan, settings = self._plan, self._settings
-        for grown, initial, most in (
-            (self.train, settings.initial, settings.n_max),
-            (self.test, settings.initial_test, settings.n_max_test),
-        ):
+    def _start(
+        self, part: str, places: Arrays, initial: int, conditions: Conditions
+    ) -> Sequence[Growth | CameraGrowth]:
+        """Give everybody the initial set of round 0."""
+        plan, seed = self._plan, conditions.seed
+        counts = np.stack([initial_counts(psi, initial) for psi in plan.psi])
+        sharing = conditions.shared and self._camera
+        groups, skew = (1, None) if sharing else (plan.vehicles, conditions.dirichlet)
+        pools = split_pools(places[part], plan.classes, groups, seed, part, skew)
+        if self._camera:
+            mixtures = [Mixture(*field, np.full(plan.classes, 1 / plan.classes)) for field in zip(
+                plan.true_centres, plan.true_radii / conditions.zeta, strict=True)]  # fmt: skip
+            round_seconds, stay = self._world.round_time, self._settings.stay
+            return build_cameras(pools, mixtures, plan.psi, counts, round_seconds, stay, seed, part)
+        grown = [Growth(pool, stream(seed, f"arrivals {part}", vehicle=u)) for u, pool in enumerate(pools)]
+        for growth, wanted in zip(grown, counts, strict=True):
+            growth.extend(wanted[:, None])
+        return grown
+
+    def sense(self, positions: Floats, arrive: Floats, phase: Floats) -> None:
+        """Let every vehicle's sets grow in the next round after round 0.
+
+        positions  (U, 2)           arrive  (U,) mission seconds; NaN where a vehicle senses nothing
+        phase      (U,) which round of the plan this time belongs to; between two, psi is in between
+        """
+        for grown, most in ((self.train, self._settings.n_max), (self.test, self._settings.n_max_test)):
             for u, growth in enumerate(grown):
-                first, discs = len(growth.size), (plan.true_centres[u], plan.true_radii[u])
-                psi = plan.psi[u][:, first : first + positions.shape[1]]
-                wanted = new_counts(positions[u], psi, *discs, most, settings.decay_length)
-                if first == 0:  # round 0 has the initial set, arrivals begin at 1
-                    wanted[:, 0] = initial_counts(plan.psi[u], initial)
-                growth.extend(wanted)
+                if isinstance(growth, CameraGrowth):
+                    if np.isnan(arrive[u]):
+                        growth.skip()
+                    else:
+                        growth.visit(positions[u], self._side, arrive[u], arrive[u] + self._world.dwell)
+                else:
+                    growth.extend(self._wanted(u, positions[u], phase[u], most))
+
+    def _wanted(self, u: int, position: Floats, phase: float, most: int) -> Ints:
+        """Return how many samples of each class a round brings, (C, 1), by Eq. 6."""
+        plan = self._plan
+        if np.isnan(phase):
+            return np.zeros((plan.classes, 1), np.int64)
+        psi, discs = psi_at(plan.psi[u], phase), (plan.true_centres[u], plan.true_radii[u])
+        return new_counts(position[None], psi[:, None], *discs, most, self._settings.decay_length)
 
     def train_set(self, vehicle: int, t: int) -> Ints:
         """Return D_u^t."""
@@ -88,6 +117,13 @@ class Schedule:
         for growth in self.test:
             inside[growth.at(t)] = True
         return inside
+
+
+def psi_at(psi: Floats, phase: float) -> Floats:
+    """Return psi (C, T) at a time in rounds, linear between two rounds and constant after the last; (C,)."""
+    low = int(min(phase, psi.shape[1] - 1))
+    part = min(phase, psi.shape[1] - 1) - low
+    return psi[:, low] if part == 0 else (1 - part) * psi[:, low] + part * psi[:, low + 1]
 
 
 def split_pools(

@@ -1,60 +1,66 @@
-"""The world of a mission: where everybody is, what was sensed, and what a round costs in seconds and joules."""
+"""The world of a mission: where everybody is, what was sensed, the clock, the batteries and the links."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-from pydantic import Field, field_validator
 
 from skyfed.columns import Column
 from skyfed.errors import BadInputError, own_code
-from skyfed.faults import FaultSettings, present
+from skyfed.faults import present
 from skyfed.flight.fleet_plan import FleetPlan
-from skyfed.imports import check_path
-from skyfed.settings import StrictSettings
 from skyfed.tasks import Samples, Task
 from skyfed.types import Arrays, Bools, Floats, Ints
-from skyfed.world.arrivals import SensingSettings
-from skyfed.world.cost import CostSettings, Effort, Spending, Where, lateness, round_end, spend_at, waiting
+from skyfed.world.clock import Effort, Spending
+from skyfed.world.computers import training_cost
+from skyfed.world.flights import Flights
+from skyfed.world.radio import Radios, why_not
 from skyfed.world.sensing import Schedule
+from skyfed.world.settings import Conditions
 
-JOULES = ("modelled_energy", "fly_joules", "send_joules", "wait_joules")  # what a vehicle's round takes, modelled
+VehicleRow = dict[str, float | int | bool | str | None]
 UPLOAD_COLUMNS = (
     Column("modelled_seconds", "float", "seconds of training, modelled"),
     Column("modelled_energy", "float", "joules of training, modelled"),
-    Column("fly_seconds", "float", "seconds of flying to the round's place, modelled"),
     Column("send_seconds", "float", "seconds of sending, modelled"),
-    Column("fly_joules", "float", "joules of flying, and of hovering while training and sending, modelled"),
     Column("send_joules", "float", "joules of sending, modelled"),
-    Column("wait_joules", "float", "joules of hovering until the round ends, modelled"),
     Column("rate", "float", "bits per second of the uplink, modelled"),
     Column("late", "float", "seconds after the deadline, modelled"),
-    Column("battery_left", "float", "joules left in the battery, modelled", empty=True),
 )
+ROUND_COLUMNS = (
+    Column("mission_seconds", "float", "how long the round lasts on the mission clock", empty=True, since="0.2.0"),
+    Column("clock", "float", "mission seconds at the end of the round", empty=True, since="0.2.0"),
+    Column("joules", "float", "joules of all vehicles in the round, modelled", empty=True, since="0.2.0"),
+)
+_SPENT = {  # what a vehicle spends in a round, by the names of `Spending`
+    "fly_seconds": "seconds of flying to the round's place, take-off included",
+    "sense_seconds": "seconds of looking at the ground",
+    "receive_seconds": "seconds of receiving what the station sends",
+    "train_seconds": "seconds of training",
+    "send_seconds": "seconds of sending the upload",
+    "wait_seconds": "seconds of waiting for the end of the round",
+    "home_seconds": "seconds of flying home and landing, where the vehicle goes home in this round",
+    "fly_joules": "joules of flying, the way home included",
+    "hover_joules": "joules of staying in the air at the round's place",
+    "receive_joules": "joules of the radio while it receives",
+    "train_joules": "joules of the computer while it trains",
+    "send_joules": "joules of the radio while it sends",
+}
 VEHICLE_COLUMNS = (
     Column("round", "int", "the round"),
     Column("vehicle", "int", "the vehicle"),
-    Column("present", "bool", "whether it is there in this round"),
+    Column("present", "bool", "whether the station can reach it in this round"),
     Column("x", "float", "metres east of the station"),
     Column("y", "float", "metres north of the station"),
     Column("samples", "int", "training samples that it holds"),
     Column("flown", "float", "metres flown to this round's place"),
     Column("battery_left", "float", "joules left in the battery, modelled", empty=True),
+    Column("status", "text", "flying, going home, or on the ground", empty=True, since="0.2.0"),
+    Column("arrive", "float", "mission seconds at which it reached its place", empty=True, since="0.2.0"),
+    Column("received_bytes", "int", "bytes of what the station sent it", empty=True, since="0.2.0"),
+    Column("sent_bytes", "int", "bytes that it sent, with those sent again", empty=True, since="0.2.0"),
+    *(Column(name, "float", f"{about}, modelled", empty=True, since="0.2.0") for name, about in _SPENT.items()),
 )
-
-
-class WorldSettings(StrictSettings):
-    """Which world a run takes place in."""
-
-    use: str = Field(
-        "simulated",
-        description="simulated, or your own: a class made from skyfed.World, as package.module:Name or file.py:Name",
-    )
-
-    @field_validator("use")
-    @classmethod
-    def _known(cls, use: str) -> str:
-        return use if use == "simulated" else check_path(use)
 
 
 @dataclass(frozen=True)
@@ -73,50 +79,55 @@ class View:
 
 
 class World:
-    """One row's world: flights and data are those of all rows, batteries are its own."""
+    """One row's world: plans and data are those of all rows, flights, clock and batteries are its own."""
 
-    def __init__(
-        self,
-        plan: FleetPlan,
-        task: Task,
-        sensing: SensingSettings,
-        cost: CostSettings,
-        faults: FaultSettings,
-        altitude: float,
-        seed: int,
-        dirichlet: float | None = None,
-    ) -> None:
+    def __init__(self, plan: FleetPlan, task: Task, conditions: Conditions) -> None:
         """Start before round 0."""
-        self._plan, self._cost, self._faults, self._seed = plan, cost, faults, seed
-        self.task, self._altitude = task, altitude
+        self._plan, self.task, self.conditions = plan, task, conditions
         if plan.classes != len(task.places):
             raise BadInputError(
                 f"flights over {plan.classes} classes, but the data has {len(task.places)} places; allowed: as many"
             )
         self.vehicles = plan.vehicles
-        self._positions = np.empty((plan.vehicles, 0, 2))
-        self._used = np.zeros(plan.vehicles)
+        self.flights = Flights(conditions, plan.vehicles)
+        self.radios = Radios(conditions, plan.vehicles)
+        self._ahead = np.empty((plan.vehicles, 0, 2))  # the part of a stretch that is still to be flown
+        self._work: dict[int, Spending] = {}  # what vehicles did at their places in the present round
+        self._received, self._sent = np.zeros(plan.vehicles, np.int64), np.zeros(plan.vehicles, np.int64)
+        self._rates: dict[int, float] = {}
+        self._uploads: dict[int, dict[str, float]] = {}
+        self._rows: list[VehicleRow] = []
         places = {"train": task.train.places, "test": task.test.places}
-        self.schedule = Schedule(plan, places, sensing, seed, dirichlet)
+        self.schedule = Schedule(plan, places, conditions)
         self.fly(0)
         bare = [u for u in range(plan.vehicles) if not len(self.observe(u, 0))]
         if bare:
-            skew = "" if dirichlet is None else ", or a larger data.dirichlet"
+            skew = "" if conditions.dirichlet is None else ", or a larger data.dirichlet"
             raise BadInputError(
                 f"vehicles = {plan.vehicles}: vehicle {bare[0]} starts without a sample; fewer would do{skew}"
             )
 
     def fly(self, t: int) -> None:
-        """Make sure that round t is flown; asks for the next stretch where it is not."""
-        while t >= (known := self._positions.shape[1]):
-            with own_code(f"world.use: stretch, round {known}"):
-                positions = np.asarray(self.stretch(known), np.float64)
-                if positions.ndim != 3 or positions.shape[::2] != (self.vehicles, 2) or not positions.size:
-                    raise ValueError(
-                        f"gave shape {positions.shape}; allowed: ({self.vehicles}, rounds, 2), one round or more"
-                    )
-            self._positions = np.concatenate([self._positions, positions], axis=1)
-            self.schedule.extend(positions)
+        """Make sure that round t is flown; asks for the next stretch where there is none."""
+        while t >= (known := self.flights.rounds):
+            if not self._ahead.shape[1]:
+                with own_code(f"world.use: stretch, round {known}"):
+                    ahead = np.asarray(self.stretch(known), np.float64)
+                    if ahead.ndim != 3 or ahead.shape[::2] != (self.vehicles, 2) or not ahead.size:
+                        raise ValueError(
+                            f"gave shape {ahead.shape}; allowed: ({self.vehicles}, rounds, 2), one round or more"
+                        )
+                self._ahead = ahead
+            self.flights.fly(self._ahead[:, 0])
+            self._ahead = self._ahead[:, 1:]
+            if known:  # round 0 has the initial set
+                self._sense(known)
+
+    def _sense(self, t: int) -> None:
+        positions, arrive = self.flights.positions[:, t], self.flights.arrive[:, t]
+        by_round = self.conditions.follows == "rounds"
+        phase = np.where(np.isnan(arrive), np.nan, t) if by_round else arrive / self.conditions.world.round_time
+        self.schedule.sense(positions, arrive, phase)
 
     def stretch(self, t: int) -> Floats:
         """Return where the fleet flies from round t on, for one round or more; (U, H, 2) metres, station at (0, 0)."""
@@ -125,8 +136,7 @@ class World:
     def view(self, t: int) -> View:
         """Return what the station knows before round t."""
         self.fly(t)
-        there = present(self._faults, self._seed, t, self.vehicles)
-        return View(t, there, self.samples(t), self._positions[:, t].copy(), self._battery())
+        return View(t, self._reachable(t), self.samples(t), self.flights.positions[:, t].copy(), self._battery())
 
     def observe(self, vehicle: int, t: int) -> Ints | Samples:
         """Return the training samples that a vehicle holds in round t, D_u^t: indices, or samples of a real sensor."""
@@ -169,85 +179,153 @@ class World:
         self.fly(t)
         return self.schedule.test_members(t, len(self.task.test))
 
-    def where(self, vehicle: int, t: int) -> Where:
-        """Return where a vehicle is in round t."""
+    def brief(self, vehicle: int, t: int) -> dict[str, float]:
+        """Return what a vehicle knows of its own means in round t, for budgets.
+
+        elapsed  seconds of the round before it can train      rate   bits per second of its uplink
+        flops, watts  of its computer                          radio  watts while it sends
+        """
         self.fly(t)
-        ground = float(np.linalg.norm(self._positions[vehicle, t], axis=-1))
-        return Where(self._flown(vehicle, t), ground, self._altitude)
+        if self.conditions.world.time == "law":
+            return {}
+        turn, computer = self.flights.turns[vehicle], self.flights.computers[vehicle]
+        received = self._work.get(vehicle, Spending()).receive_seconds
+        rate = self.radios.send(t, vehicle, self._ground(vehicle, t), 0).rate
+        elapsed = turn.fly_seconds + self.conditions.world.dwell + received
+        return {"elapsed": elapsed, "rate": rate, "flops": computer.flops, "watts": computer.watts,
+                "radio": self.radios.watts(vehicle)}  # fmt: skip
 
-    def spent(self, vehicle: int, t: int, effort: Effort) -> Spending:
-        """Return what a vehicle's round costs."""
-        return spend_at(self._cost, self.where(vehicle, t), effort)
+    def receive(self, t: int, to: list[int]) -> dict[int, str]:
+        """Bring vehicles what is pending; returns who did not get it, and why."""
+        if self.conditions.world.time == "law":
+            return {}
+        grounds = np.array([self._ground(u, t) for u in range(self.vehicles)])
+        missed: dict[int, str] = {}
+        for u, transfer in self.radios.receive(t, grounds, to).items():
+            self._add(u, receive_seconds=transfer.seconds,
+                      receive_joules=transfer.seconds * self.conditions.vehicle.radio.receiving_power)  # fmt: skip
+            self._received[u] += transfer.bytes_sent
+            if reason := why_not(transfer):
+                missed[u] = reason
+        return missed
 
-    def lateness(self, spent: Spending) -> float:
-        """Return by how many seconds an upload misses the deadline, and 0 if late ones are waited for."""
-        return lateness(self._cost, spent) if self._cost.late == "drop" else 0.0
+    def send(self, vehicle: int, t: int, effort: Effort) -> str:
+        """Let a vehicle train and send its upload; returns why it does not arrive in time, or nothing."""
+        world = self.conditions.world
+        if world.time == "law":
+            train = {"train_seconds": effort.rounds * world.t_train, "train_joules": effort.rounds * world.e_train}
+            self._work[vehicle] = Spending(**train)
+            return ""
+        seconds, joules = training_cost(self.flights.computers[vehicle], effort.rounds * effort.flops)
+        transfer = self.radios.send(t, vehicle, self._ground(vehicle, t), effort.sent)
+        self._work[vehicle] = replace(
+            self._work.get(vehicle, Spending()), train_seconds=seconds, train_joules=joules,
+            send_seconds=transfer.seconds, send_joules=transfer.seconds * self.radios.watts(vehicle),
+        )  # fmt: skip
+        self._sent[vehicle], self._rates[vehicle] = transfer.bytes_sent, transfer.rate
+        late = self.late(vehicle)
+        if late and world.closes is not None:
+            return f"late by {late:.1f} s (modelled)"
+        return why_not(transfer)
 
-    def close(self, t: int, spent: Mapping[int, Spending]) -> dict[int, dict[str, float | None]]:
-        """End round t; returns for every vehicle that worked what it took, and takes it from its battery."""
-        end = round_end(self._cost, list(spent.values()))
-        rows: dict[int, dict[str, float | None]] = {}
-        for u, own in spent.items():
-            rows[u] = {
-                "modelled_seconds": own.train_seconds,
-                "modelled_energy": own.train_joules,
-                "fly_seconds": own.fly_seconds,
-                "send_seconds": own.send_seconds,
-                "fly_joules": own.fly_joules,
-                "send_joules": own.send_joules,
-                "wait_joules": waiting(self._cost, own, end),
-                "rate": own.rate,
-                "late": lateness(self._cost, own),
+    def late(self, vehicle: int) -> float:
+        """Return by how many seconds a vehicle's upload misses the deadline; 0 where it does not or there is none."""
+        world, work = self.conditions.world, self._work.get(vehicle)
+        if work is None or world.deadline is None or world.time == "law":
+            return 0.0
+        return max(0.0, self.flights.turns[vehicle].fly_seconds + world.dwell + work.seconds - world.deadline)
+
+    def close(self, t: int) -> dict[str, float]:
+        """End round t; returns its columns in the table of rounds."""
+        late, rates = {u: self.late(u) for u in self._work}, self._rates
+        lasted, spent = self.flights.close(t, self._work, t == self._plan.rounds - 1)
+        self._uploads = {
+            u: {
+                "modelled_seconds": spent[u].train_seconds,
+                "modelled_energy": spent[u].train_joules,
+                "send_seconds": spent[u].send_seconds,
+                "send_joules": spent[u].send_joules,
+                "rate": rates.get(u, 0.0),
+                "late": late[u],
             }
-            self._use(u, rows[u])
-            rows[u]["battery_left"] = self._left(u)
-        return rows
+            for u in self._work
+        }
+        self._rows = self._vehicle_rows(t, spent)
+        self._work, self._rates = {}, {}
+        self._received[:], self._sent[:] = 0, 0
+        joules = float(sum(turn.joules for turn in spent))
+        return {"mission_seconds": lasted, "clock": self.flights.clock, "joules": joules}
 
-    def rows(self, t: int) -> list[dict[str, float | int | bool | None]]:
-        """Return one row per vehicle: where it is in round t and what it has."""
-        there = set(present(self._faults, self._seed, t, self.vehicles))
+    def upload_costs(self, vehicle: int) -> dict[str, float]:
+        """Return a vehicle's columns in the table of uploads, of the round that was closed last."""
+        return self._uploads[vehicle]
+
+    def rows(self) -> list[VehicleRow]:
+        """Return one row per vehicle, of the round that was closed last: where it was, what it has and has spent."""
+        return self._rows
+
+    def _vehicle_rows(self, t: int, spent: list[Spending]) -> list[VehicleRow]:
+        flights, there = self.flights, set(self._reachable(t))
         return [
             {
                 "round": t,
                 "vehicle": u,
                 "present": u in there,
-                "x": float(self._positions[u, t, 0]),
-                "y": float(self._positions[u, t, 1]),
+                "x": float(flights.positions[u, t, 0]),
+                "y": float(flights.positions[u, t, 1]),
                 "samples": len(self.observe(u, t)),
-                "flown": self._flown(u, t),
+                "flown": flights.metres(u, t),
                 "battery_left": self._left(u),
+                "status": flights.status[u],
+                "arrive": None if np.isnan(flights.arrive[u, t]) else float(flights.arrive[u, t]),
+                "received_bytes": int(self._received[u]),
+                "sent_bytes": int(self._sent[u]),
+                **asdict(spent[u]),
             }
             for u in range(self.vehicles)
         ]
 
     def state(self) -> Arrays:
-        """Return what must be kept to go on later: joules used so far."""
-        return {"used": self._used.copy()}
+        """Return what must be kept to go on later."""
+        return {**self.flights.state(), **self.radios.state()}
 
     def restore(self, state: Arrays) -> None:
         """Go on from what `state` returned."""
-        self._used = np.array(state["used"], np.float64).reshape(self.vehicles)
+        if "times" not in state:  # of an earlier version, whose clock nothing followed
+            self.flights.batteries.restore(state)
+            return
+        self.flights.restore(state)
+        self.radios.restore(state)
+        self._ahead = np.empty((self.vehicles, 0, 2))
+        for t in range(1, self.flights.rounds):
+            self._sense(t)
 
     def replay(self, rows: Iterable[Mapping[str, float]]) -> None:
         """Go on from the rows of a table of uploads, where no state was kept (format 0.1.0)."""
-        self._used = np.zeros(self.vehicles)
+        names = ("modelled_energy", "fly_joules", "send_joules", "wait_joules")
         for row in rows:
-            self._use(int(row["vehicle"]), row)
+            self.flights.batteries.used[int(row["vehicle"])] += sum(row.get(name) or 0.0 for name in names)
 
-    def _use(self, vehicle: int, row: Mapping[str, float | None]) -> None:
-        self._used[vehicle] += sum(row[name] or 0.0 for name in JOULES)
+    def _add(self, vehicle: int, **more: float) -> None:
+        """Add to what a vehicle did in the present round."""
+        work = self._work.get(vehicle, Spending())
+        self._work[vehicle] = replace(work, **{name: getattr(work, name) + value for name, value in more.items()})
 
-    def _flown(self, vehicle: int, t: int) -> float:
-        before, here = self._positions[vehicle, [max(0, t - 1), t]]
-        return float(np.linalg.norm(here - before, axis=-1))
+    def _reachable(self, t: int) -> list[int]:
+        """Return the vehicles that are in the air in round t and in touch."""
+        there = present(self.conditions.faults, self.conditions.seed, t, self.vehicles)
+        return [u for u in there if not np.isnan(self.flights.arrive[u, t])]
+
+    def _ground(self, vehicle: int, t: int) -> float:
+        return float(np.hypot(*self.flights.positions[vehicle, t]))
 
     def _battery(self) -> Floats:
         """Return the joules that every vehicle has left, infinite where no battery is modelled."""
-        battery = np.inf if self._cost.model == "law" else self._cost.battery
-        return np.maximum(0.0, battery - self._used)
+        left = self.flights.batteries.left
+        return np.full_like(left, np.inf) if self.conditions.world.time == "law" else np.maximum(0.0, left)
 
     def _left(self, vehicle: int) -> float | None:
-        return None if self._cost.model == "law" else float(self._battery()[vehicle])
+        return None if self.conditions.world.time == "law" else float(self._battery()[vehicle])
 
 
 def data_of(held: Ints | Samples) -> Arrays:

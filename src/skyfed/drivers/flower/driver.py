@@ -8,7 +8,7 @@ from itertools import zip_longest
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from skyfed.drivers.flower.messages import NO_BASE, Order, ReplyError, ask, read_reply
+from skyfed.drivers.flower.messages import BRIEF, NO_BASE, Order, ReplyError, ask, read_reply
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.jobs import Job, Jobs, Missing, Reply, Upload
 from skyfed.onboard import Onboard, report_of
@@ -164,7 +164,9 @@ class FlowerDriver:
             call.tries, call.node, call.message = call.tries + 1, node, ""
             left = max(0.0, closes - time.monotonic()) + _SLACK
             share, exchange = float(job.words["share"]), int(job.words["exchange"])
-            order = Order(self._run, job.label, u, job.round, share, exchange)
+            brief = [float(job.words[name]) for name in BRIEF if name in job.words]
+            arrive = job.data["arrive"].astype("<f8").tobytes()
+            order = Order(self._run, job.label, u, job.round, share, exchange, brief, arrive)
             messages.append(ask(node.id, order, packed[key], left, call.tries))
         keys = list(self._grid.push_messages(messages))
         for call, key in zip_longest(calls.values(), keys[: len(messages)]):

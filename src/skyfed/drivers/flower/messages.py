@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from skyfed.columns import Column
@@ -15,6 +16,8 @@ from skyfed.onboard import report_of
 
 TRAIN = "train"  # Flower's message type
 NO_BASE = "the model that this difference starts from is not here"  # a vehicle that came back asks for the whole model
+BRIEF = ("elapsed", "rate", "flops", "watts", "radio")  # as in World.brief
+_LONGEST_MISSION = 1e9  # seconds
 _LARGEST = 1e18  # of a figure that an algorithm notes
 _MOST = 10_000  # numbers in a list that it notes
 _LONGEST = 1_000_000  # letters of a report; as objects they take up to thirty times as many bytes
@@ -35,6 +38,8 @@ class Order:
     run       identity of the settings, so that a vehicle prepared for another run says so
     share     of the vehicle in the aggregate if all take part; it depends on data that other vehicles hold
     exchange  which exchange of the round it is, from 0
+    brief     what it has for the round's budgets, in the order of `BRIEF`; empty where no mission time is modelled
+    arrive    mission seconds at which it reached its place in every round so far, as bytes of float64
     """
 
     run: str
@@ -43,6 +48,8 @@ class Order:
     round: int
     share: float
     exchange: int
+    brief: list[float]
+    arrive: bytes
 
 
 def ask(node: int, order: Order, content: bytes, seconds: float, attempt: int) -> Message:
@@ -62,9 +69,20 @@ def read_order(message: Message) -> tuple[Order, bytes]:
     whole = all(type(number) is int and number >= 0 for number in (order.round, order.vehicle, order.exchange))
     named = isinstance(order.run, str) and isinstance(order.algorithm, str)
     share = isinstance(order.share, float) and 0 <= order.share <= 1
-    if not (isinstance(content, bytes) and whole and named and share):
+    if not (isinstance(content, bytes) and whole and named and share and _mission_is_sound(order)):
         raise ReplyError("not a job")
     return order, content
+
+
+def _mission_is_sound(order: Order) -> bool:
+    """Tell whether an order's times and means are numbers that a mission can have."""
+    if not isinstance(order.arrive, bytes) or len(order.arrive) != 8 * (order.round + 1):
+        return False
+    times = np.frombuffer(order.arrive, "<f8")
+    times = times[~np.isnan(times)]
+    brief = isinstance(order.brief, list) and len(order.brief) in (0, len(BRIEF))
+    numbers = brief and all(isinstance(value, float) and 0 <= value <= _LARGEST for value in order.brief)
+    return bool(numbers and (times >= 0).all() and (times <= _LONGEST_MISSION).all() and (np.diff(times) >= 0).all())
 
 
 def answer(upload: Upload, to: Message, remark: str = "") -> Message:

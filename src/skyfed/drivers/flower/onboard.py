@@ -1,10 +1,13 @@
 """A vehicle's own side: its data, its flights and its memory; an order and a model in, an upload out."""
 
-from dataclasses import asdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from skyfed.arrays import pack_arrays, view_arrays
-from skyfed.drivers.flower.messages import NO_BASE, Order, ReplyError
+from skyfed.drivers.flower.messages import BRIEF, NO_BASE, Order, ReplyError
 from skyfed.drivers.flower.policy import Answered, Policy
 from skyfed.errors import one_line
 from skyfed.files import write_whole
@@ -24,10 +27,14 @@ _EXTRA = 64  # what is sent down may have so many times the model's entries
 class Vehicle:
     """One vehicle, resident: data and model are loaded once and stay."""
 
-    def __init__(self, onboard: Onboard, world: World, vehicle: int, place: Path | None = None) -> None:
-        """Keep memory, and what was answered, in the vehicle's folder; without one, in this process alone."""
+    def __init__(self, onboard: Onboard, world: Callable[[], World], vehicle: int, place: Path | None = None) -> None:
+        """Keep memory, and what was answered, in the vehicle's folder; without one, in this process alone.
+
+        world  makes a world before its first round
+        """
         self.vehicle, self._run = vehicle, run_identity(onboard.config)
-        self._onboard, self._world = onboard, world
+        self._onboard, self._new_world = onboard, world
+        self._worlds: dict[str, tuple[World, bytes]] = {}  # by row, with the times it was told
         self._memories = MemoryFolder(place / "memory", self._run) if place else None
         self._policy = Policy.read(place) if place else Policy()
         self._answered = Answered(place / "answered.json" if place else None)
@@ -39,8 +46,9 @@ class Vehicle:
         """Load what a vehicle's folder says: config.toml and plan.npz."""
         config = RunFolder.config_of(place)
         task = load_task(config.data)
-        world = world_of(config, task, load_fleet_plan(place / "plan.npz"))
-        return cls(Onboard(config, task), world, vehicle, place)
+        make = partial(world_of, config, task, load_fleet_plan(place / "plan.npz"))
+        make()  # what is wrong with it shows now
+        return cls(Onboard(config, task), make, vehicle, place)
 
     def train(self, order: Order, content: bytes) -> tuple[Upload, str]:
         """Do what was asked, or raise ReplyError with why not; returns the upload and a remark for the station."""
@@ -66,13 +74,22 @@ class Vehicle:
     def _train(self, order: Order, sent: Arrays, exchanges: int) -> tuple[Upload, str]:
         t, at = order.round, order.round * exchanges + order.exchange
         memory, remark = self._memories.before(order.algorithm, at) if self._memories else ({}, "")
-        words = {"share": order.share, "exchange": order.exchange, **asdict(self._world.where(self.vehicle, t))}
-        data = self._world.data(self.vehicle, t)
+        words = {"share": order.share, "exchange": order.exchange, **dict(zip(BRIEF, order.brief, strict=False))}
+        data = self._world_of(order).data(self.vehicle, t)
         reply = self._onboard.do(Job("local", sent, order.algorithm, t, self.vehicle, data, memory, words))
         if self._memories:
             kept = (self._onboard.config.checkpoint_every + 1) * exchanges
             self._memories.keep(order.algorithm, at, memory if reply.memory is None else reply.memory, kept)
         return upload_of(reply), remark
+
+    def _world_of(self, order: Order) -> World:
+        """Return this vehicle's world along the times that an order tells; rows of a run have different clocks."""
+        world, told = self._worlds.get(order.algorithm, (None, b""))
+        if world is None or not order.arrive.startswith(told):  # the station went back in time
+            world = self._new_world()
+        world.flights.tell(self.vehicle, np.frombuffer(order.arrive, "<f8"))
+        self._worlds[order.algorithm] = (world, order.arrive)
+        return world
 
     def _receive(self, t: int, content: bytes) -> Arrays:
         layout = self._onboard.engine.layout

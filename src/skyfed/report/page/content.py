@@ -53,7 +53,7 @@ def page_words(groups: Sequence[SeedGroup], data: Json, live: bool) -> Json:
         "many": many,
         "solo": many and len(data["looks"]) == 1,
         "seeds": max(len(group.folders) for group in groups) > 1,
-        "cost_models": sorted({group.config.cost.model for group in groups}),
+        "cost_models": sorted({group.config.world.time for group in groups}),
         "about": _about(groups, differences),
         "unfinished": [line for group in groups for line in group.standing()],
         "columns": table.columns,
@@ -73,7 +73,7 @@ def _facts(config: Config) -> list[str]:
         config.data.name,
         config.model.name,
         f"flights: {config.flight.method}",
-        f"cost model: {config.cost.model}",
+        f"cost model: {config.world.time}",
     ]
 
 

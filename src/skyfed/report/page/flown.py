@@ -28,7 +28,7 @@ def flown_rows(groups: Sequence[SeedGroup], maps: Sequence[Json]) -> list[Json]:
                 sizes = _sizes(folder, row.name)
                 if sizes:
                     record = {"run": run, "algorithm": row.name, "done": len(sizes)}
-                    own = _of_vehicles(folder, row.name, flights, len(sizes), config.cost.battery)
+                    own = _of_vehicles(folder, row.name, flights, len(sizes), config.vehicle.battery)
                     records.append({**record, **_growth(flights, sizes), **own})
     return sorted(records, key=lambda record: int(record["run"]))
 
