@@ -35,6 +35,13 @@ def read_npz(data: bytes) -> Arrays:
         return dict(arrays)
 
 
+def pack_npz(arrays: Arrays) -> bytes:
+    """Return named arrays as an NPZ archive, the same bytes for the same arrays."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
 def pack_arrays(arrays: Arrays, about: dict[str, str] | None = None) -> bytes:
     """Return named arrays as bytes."""
     return bytes(save({name: np.asarray(array, order="C") for name, array in arrays.items()}, about))

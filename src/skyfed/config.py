@@ -32,7 +32,7 @@ from skyfed.tasks import DataSettings
 from skyfed.theory.settings import TheorySettings
 from skyfed.track.settings import TrackSettings
 from skyfed.wire.quantise import QuantiseSettings
-from skyfed.world import SensingSettings, SensorSettings, VehicleSettings, WorldSettings
+from skyfed.world import Conditions, SensingSettings, SensorSettings, VehicleSettings, WorldSettings
 from skyfed.world.computers import fleet_computers
 from skyfed.world.settings_01 import translate_costs
 
@@ -123,6 +123,15 @@ class Config(StrictSettings):
     def row(self, label: str) -> Row:
         """Return the row of this label."""
         return next(row for row in self.rows if row.name == label)
+
+    @property
+    def conditions(self) -> Conditions:
+        """The settings that a world follows."""
+        field, data = self.field, self.data
+        return Conditions(
+            self.world, self.vehicle, self.sensor, self.sensing, self.faults, self.seed, data.dirichlet,
+            field.follows, field.shared, field.zeta,
+        )  # fmt: skip
 
     @property
     def longest_leg(self) -> float:

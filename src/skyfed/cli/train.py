@@ -41,12 +41,14 @@ def plan(source: Source = "quick", overrides: Overrides = None, out: Out = None,
     from skyfed.config import load_config
     from skyfed.report.draw import draw_flights
     from skyfed.runs.folder import RunFolder
+    from skyfed.world.feasible import verdict
 
     config = load_config(source, overrides or [])
     mission = prepare(config)
     with RunFolder.claim(out or new_folder(source), config, sys.argv[1:]) as folder:
         fleet = plan_flights(folder, config, mission, plain, again(folder.path))
         draw_flights(folder, config, fleet)
+        print(verdict(fleet.positions, config.conditions))
         print(f"written to {folder.path}: plan.npz, map.png, figures/")
 
 

@@ -1,13 +1,12 @@
 """The flights of a whole fleet: what plan.npz holds."""
 
-import io
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skyfed.arrays import read_npz
+from skyfed.arrays import pack_npz, read_npz
 from skyfed.errors import BadInputError
 from skyfed.types import Bools, Floats, Ints
 
@@ -85,13 +84,11 @@ class FleetPlan:
 
     def to_bytes(self) -> bytes:
         """Pack as an NPZ archive without objects; without constraints it has the bytes of format 0.1.0."""
-        buffer = io.BytesIO()
         arrays = {f.name: getattr(self, f.name) for f in fields(self)}
         for name in _LATER:
             if not arrays[name].size:
                 del arrays[name]
-        np.savez_compressed(buffer, **arrays)
-        return buffer.getvalue()
+        return pack_npz(arrays)
 
 
 def load_fleet_plan(path: Path | str) -> FleetPlan:

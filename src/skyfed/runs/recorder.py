@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from skyfed.arrays import pack_npz
 from skyfed.columns import Column
 from skyfed.files import write_whole
 from skyfed.onboard import Onboard, start_of
@@ -110,6 +111,8 @@ class RowRecorder:
         """Turn the tables into Parquet and save the models; may be repeated where it was cut short."""
         for table in (self._uplink, *self._others):
             table.finish()
+        if not self._algorithm.central:
+            write_whole(self.path / "flown.npz", pack_npz(self._world.flights.flown()))
         about = self._checkpoints.about(self._config.rounds - 1)
         models = self._algorithm.deliver(state)
         files = {"model": (next(iter(models.values())), about)}

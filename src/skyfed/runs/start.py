@@ -16,7 +16,8 @@ from skyfed.runs.trust import named_code
 from skyfed.station import Station
 from skyfed.tasks import Task
 from skyfed.wire import bucket_starts, quantiser
-from skyfed.world import Conditions, World
+from skyfed.world import World
+from skyfed.world.feasible import verdict
 from skyfed.world.vehicle import implausible
 
 _NOISY = 45.0  # relative variance of the averaged uploads from which on training is likely to suffer
@@ -29,15 +30,7 @@ def world_of(config: Config, task: Task, plan: FleetPlan) -> World:
         made = import_path(config.world.use, "world.use")
         if not (isinstance(made, type) and issubclass(made, World)):
             raise BadInputError(f"world.use = {config.world.use!r}: allowed: a class made from skyfed.World")
-    return made(plan, task, conditions_of(config))
-
-
-def conditions_of(config: Config) -> Conditions:
-    """Return the settings that a world follows."""
-    return Conditions(
-        config.world, config.vehicle, config.sensor, config.sensing, config.faults, config.seed, config.data.dirichlet,
-        config.field.follows, config.field.shared, config.field.zeta,
-    )  # fmt: skip
+    return made(plan, task, config.conditions)
 
 
 def try_rows(onboard: Onboard, world: World) -> None:
@@ -52,7 +45,11 @@ def try_rows(onboard: Onboard, world: World) -> None:
 
 def remarks(folder: RunFolder, onboard: Onboard, world: World) -> list[str]:
     """Note in the manifest what a run's model is, and return what its user should know before it starts."""
-    lines, layout, schedule = implausible(onboard.config.vehicle), onboard.engine.layout, world.schedule
+    config, layout, schedule = onboard.config, onboard.engine.layout, world.schedule
+    lines = implausible(config.vehicle) if config.world.time == "mission" else []
+    if config.world.use == "simulated":
+        world.fly(config.rounds - 1)  # as planned, if nobody lands
+        lines.append(verdict(world.flights.positions, config.conditions))
     for part, grown in (("training", schedule.train), ("test", schedule.test)):
         dry = sum(int(growth.dry.sum()) for growth in grown)
         if dry:

@@ -103,6 +103,11 @@ class Flights:
         self.clock, closed, self._lasted = map(float, state["times"])
         self._closed = int(closed)
 
+    def flown(self) -> Arrays:
+        """Return the flights as they were: places, (U, T, 2), and mission seconds of arriving there, (U, T)."""
+        done = self._closed
+        return {"positions": self.positions[:, :done], "arrive": self.arrive[:, :done], "home": HOME}
+
     def hover_power(self, vehicle: int) -> float:
         """Watts of staying in the air at one place, with an idle computer."""
         return hovering(self._vehicle.airframe, 1.0, self._world.wind) + self.computers[vehicle].idle_watts
