@@ -25,12 +25,27 @@ def build_field(settings: FieldSettings, vehicles: int, rounds: int, seed: int) 
     """Draw every vehicle's mixture and psi, or take them from the user's files."""
     files = [settings.file] if isinstance(settings.file, str) else settings.file or []
     survey = read_survey(files, vehicles, settings.classes, rounds)
-    mixtures = tuple(_mixture(settings, survey, u, seed) for u in range(vehicles))
+    if settings.shared:
+        for key, array in survey.items():
+            _refuse_different(f"field.file: {key}", array)
+    mixtures = tuple(_mixture(settings, survey, u, seed) for u in _drawn(settings, vehicles))
+    if settings.shared:
+        mixtures *= vehicles
     if "psi" in survey:
         return Field(mixtures, survey["psi"])
     curves = basis_curves(settings.bases, rounds)
     projections = _projections(settings, vehicles, seed)
     return Field(mixtures, np.stack([class_distribution(projection, curves) for projection in projections]))
+
+
+def _drawn(settings: FieldSettings, vehicles: int) -> range:
+    """Return the vehicles whose fields are drawn; a shared field is that of vehicle 0."""
+    return range(1 if settings.shared else vehicles)
+
+
+def _refuse_different(what: str, array: Floats) -> None:
+    if (array != array[:1]).any():
+        raise BadInputError(f"{what} differs from vehicle to vehicle; allowed with field.shared = true: one for all")
 
 
 def _mixture(settings: FieldSettings, survey: dict[str, Floats], vehicle: int, seed: int) -> Mixture:
@@ -54,8 +69,11 @@ def _projections(settings: FieldSettings, vehicles: int, seed: int) -> Floats:
             raise BadInputError(
                 f"field.projection has shape {matrix.shape}; allowed: {shape} (classes, bases) or {(vehicles, *shape)}"
             )
-        return np.broadcast_to(matrix, (vehicles, *shape))
+        projections = np.broadcast_to(matrix, (vehicles, *shape))
+        if settings.shared:
+            _refuse_different("field.projection", projections)
+        return projections
     scale = 1.0 if given == "random" else float(given)
-    draws = [stream(seed, "projection", vehicle=u).standard_normal(shape) for u in range(vehicles)]
+    draws = [stream(seed, "projection", vehicle=u).standard_normal(shape) for u in _drawn(settings, vehicles)]
     with np.errstate(over="ignore"):
-        return scale * np.stack(draws)
+        return scale * np.broadcast_to(np.stack(draws), (vehicles, *shape))

@@ -26,6 +26,9 @@ class FieldSettings(StrictSettings):
     projection: Literal["random"] | float | list[list[float]] | list[list[list[float]]] = Field(
         "random", description="M: 'random' (standard normal), a number that scales it, or a (C,K) or (U,C,K) array"
     )
+    shared: bool = Field(
+        False, description="whether all vehicles fly over one field; else each has its own, as in the paper"
+    )
     file: str | list[str] | None = Field(None, description="CSV or NPZ with centres, samples or psi of one's own")
     estimate: Literal["moments", "gmm"] = Field("moments", description="how a vehicle fits its mixture")
     origin: tuple[Annotated[float, Field(ge=-85, le=85)], Annotated[float, Field(ge=-180, le=180)]] | None = Field(

@@ -1,6 +1,7 @@
 """What a vehicle senses: the ground in view, how many samples it starts with and how many a round brings (Eq. 6)."""
 
 import math
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, PositiveFloat
@@ -28,9 +29,17 @@ def footprint_side(altitude: float, fov: float) -> float:
 
 
 class SensingSettings(StrictSettings):
-    """Sizes of the data sets and how sensing fades with distance."""
+    """How a visit brings samples: by the camera's footprint, or by the paper's law (Eq. 6); sizes of the data sets."""
 
-    n_max: int = Field(420, ge=0, le=100_000_000, description="N_max: most training samples per round (Eq. 6)")
+    model: Literal["footprint", "eq6"] = Field(
+        "eq6",
+        description="footprint: a visit photographs the events in the camera's view; eq6: the paper's law of distance",
+    )
+    stay: PositiveFloat = Field(200.0, description="footprint: seconds that an event stays in its place")
+    sharp_altitude: PositiveFloat = Field(
+        50.0, description="footprint: m; pictures from higher up have fewer pixels on the ground"
+    )
+    n_max: int = Field(420, ge=0, le=100_000_000, description="eq6: N_max, most training samples per round (Eq. 6)")
     n_max_test: int = Field(80, ge=0, le=100_000_000, description="the same for the test set")
     initial: int = Field(
         512,
@@ -39,7 +48,7 @@ class SensingSettings(StrictSettings):
         description="training samples that a vehicle starts with, shared out by its mean psi",
     )
     initial_test: int = Field(128, ge=1, le=_MOST_INITIAL, description="the same for the test set")
-    decay_length: PositiveFloat = Field(50.0, description="m; 1 is the paper's exp(-metres)")
+    decay_length: PositiveFloat = Field(50.0, description="eq6: m; 1 is the paper's exp(-metres)")
     keep_last: int = Field(0, ge=0, description="most samples that a vehicle keeps, the newest; 0 keeps all")
 
 
