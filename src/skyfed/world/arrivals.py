@@ -35,6 +35,7 @@ class SensingSettings(StrictSettings):
         "eq6",
         description="footprint: a visit photographs the events in the camera's view; eq6: the paper's law of distance",
     )
+    # chosen, not measured: five rounds of 40 s; and the camera's own altitude, so that its pictures are sharp
     stay: PositiveFloat = Field(200.0, description="footprint: seconds that an event stays in its place")
     sharp_altitude: PositiveFloat = Field(
         50.0, description="footprint: m; pictures from higher up have fewer pixels on the ground"

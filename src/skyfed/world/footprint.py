@@ -7,6 +7,7 @@ second 0 psi is that of round 0. Some events therefore are under way when the mi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -34,10 +35,19 @@ class Events:
         """Tell which events a camera photographs from `arrive` to `leave`, in a square around a position; (n,)."""
         if not arrive <= leave:
             raise ValueError(f"a visit from second {arrive:g} to second {leave:g}; allowed: arrive <= leave")
-        seen = (self.begin <= leave) & (self.end >= arrive)
-        near = np.flatnonzero(seen)
-        seen[near] = (np.abs(self.places[near] - position) <= side / 2).all(axis=1)
+        (west, south), (east, north) = position - side / 2, position + side / 2
+        order, x = self._by_x
+        strip = order[np.searchsorted(x, west) : np.searchsorted(x, east, "right")]
+        y = self.places[strip, 1]
+        seen = np.zeros(len(self.samples), bool)
+        seen[strip] = (y >= south) & (y <= north) & (self.begin[strip] <= leave) & (self.end[strip] >= arrive)
         return seen
+
+    @cached_property
+    def _by_x(self) -> tuple[Ints, Floats]:
+        """Return the events' order from west to east, and their x in it: a visit then looks at a strip of them only."""
+        order = np.argsort(self.places[:, 0], kind="stable")
+        return order, self.places[order, 0]
 
 
 def draw_events(
