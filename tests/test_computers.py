@@ -91,4 +91,5 @@ def test_a_wrong_name_in_a_table_of_settings_is_one_line():
         Fleet(computer="abacus")
     place, reason = first_fault(refused.value)
     assert place == "computer"
-    assert reason.startswith("computer 'abacus': allowed: ") and "\n" not in reason
+    assert reason.startswith("computer 'abacus': allowed: ")
+    assert "\n" not in reason
