@@ -1,6 +1,7 @@
 """The bench of the modelled vehicles: its mission by hand, what its constants do, a real round in a process."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from skyfed.errors import SkyfedError
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings, TrainSettings
 from skyfed.learning.shapes import all_multiplications, conv_inputs
-from skyfed.world.airframe import AirframeSettings
+from skyfed.world.airframe import AirframeSettings, leg
 from skyfed.world.computers import COMPUTERS
 from skyfed.world.cost import round_flops
 
@@ -67,6 +68,20 @@ def test_the_page_shows_what_the_bench_computes():
         assert computer.source in page
 
 
+def test_the_pages_example_and_its_words_agree(capsys):
+    page = (ROOT / "docs/vehicles.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(example, "docs/vehicles.md", "exec"), {})  # noqa: S102
+    assert capsys.readouterr().out == "1.41 s, 15.5 J of training, 1987 J of flying\n237 J of hovering meanwhile\n"
+    assert "takes a Raspberry Pi 5 1.4 s and 15 J. Hovering\nmeanwhile takes 237 J" in page
+    tail, head = (leg(AirframeSettings(), 10.0, (0, 0), (1, 0), (wind, 0)).joules for wind in (5, -5))
+    assert f"costs {100 * (tail / head - 1):.0f} % more than the same leg against the wind" in page
+    plain = Mission()
+    for factor in (0.5, 2.0):
+        other = replace(plain, computer=replace(plain.computer, flops=factor * plain.computer.flops))
+        assert abs(other.joules() / plain.joules() - 1) < 0.1  # as the page says
+
+
 def test_the_rows_without_a_process(monkeypatch):
     monkeypatch.setattr(devices, "_in_a_process", lambda preset: GIGABYTE)
     rows = bench_devices(lambda _: None)
@@ -80,7 +95,7 @@ def test_the_rows_without_a_process(monkeypatch):
 
 
 def test_a_round_that_fails_says_why():
-    with pytest.raises(SkyfedError, match="round of preset no-such-preset: .*no-such-preset"):
+    with pytest.raises(SkyfedError, match=r"^round of preset no-such-preset: .*no-such-preset"):
         devices._in_a_process("no-such-preset")
 
 
