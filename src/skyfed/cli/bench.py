@@ -109,6 +109,18 @@ def bench_fleet(
     show_rows(f"Fleet on this machine, {vehicles} vehicles", measure(vehicles, rounds, _announce), as_json)
 
 
+@bench.command("devices")
+def bench_devices(as_json: Json = False) -> None:
+    """Compare the modelled vehicles with measurements (about 10 seconds).
+
+    Watts of their computers, memory of one vehicle's round on this machine,
+    power of the airframe, and how a mission's energy depends on each constant.
+    """
+    from skyfed.bench.devices import bench_devices as measure
+
+    show_rows("Computers and airframe of the vehicles", measure(_announce), as_json)
+
+
 def _announce(what: str) -> None:
     print(f"bench: {what}", file=sys.stderr)
 

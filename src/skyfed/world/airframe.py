@@ -37,7 +37,9 @@ class AirframeSettings(StrictSettings):
     drag: NonNegativeFloat = Field(
         0.009242625, description="d0 rho s A / 2, parasite drag, kg/m (0.6, 1.225 kg/m3, 0.05, 0.503 m2)"
     )
-    mass: PositiveFloat = Field(2.039, description="kg, for climbing (a weight of 20 N)")
+    mass: PositiveFloat = Field(
+        2.039, description="kg, for climbing alone: lift is in the induced power (a weight of 20 N)"
+    )
     climb_speed: PositiveFloat = Field(3.0, description="vertical speed after take-off, m/s (PX4: MPC_Z_V_AUTO_UP)")
     descent_speed: PositiveFloat = Field(1.5, description="vertical speed before landing, m/s (PX4: MPC_Z_V_AUTO_DN)")
 
