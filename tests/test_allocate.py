@@ -9,8 +9,7 @@ from skyfed.errors import BadInputError
 from skyfed.station import Station
 from skyfed.theory.allocate import DELTAS, RAWS, choose, pruning_errors
 from skyfed.wire import paper_bits
-from skyfed.world import Effort
-from skyfed.world.cost import round_flops
+from skyfed.world import Effort, round_flops
 
 
 def test_pruning_errors_are_those_of_the_smallest_entries():

@@ -7,6 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from skyfed.world.cost import (
+    CostSettings,
+    Effort,
+    FlightCostSettings,
+    RadioSettings,
+    Spending,
+    Where,
+    implausible,
+    lateness,
+    round_end,
+    round_flops,
+    spend_at,
+    waiting,
+)
 from torch import nn
 
 from learning_cases import Memory, exchanged, job_of, run_row, start_of, station_of
@@ -23,20 +37,6 @@ from skyfed.report.view import RunView
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.start import world_of
 from skyfed.runs.tables import Table
-from skyfed.world.cost import (
-    CostSettings,
-    Effort,
-    FlightCostSettings,
-    RadioSettings,
-    Spending,
-    Where,
-    implausible,
-    lateness,
-    round_end,
-    round_flops,
-    spend_at,
-    waiting,
-)
 from skyfed.world.world import JOULES
 
 KNOWN, PLAN = pictures(), fleet_plan()

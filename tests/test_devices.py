@@ -15,9 +15,9 @@ from skyfed.errors import SkyfedError
 from skyfed.learning.models import build_model
 from skyfed.learning.settings import ModelSettings, TrainSettings
 from skyfed.learning.shapes import all_multiplications, conv_inputs
+from skyfed.world import round_flops
 from skyfed.world.airframe import AirframeSettings, leg
 from skyfed.world.computers import COMPUTERS
-from skyfed.world.cost import round_flops
 
 ROOT = Path(__file__).parents[1]
 GIGABYTE = {"torch": 2e8, "ready": 5e8, "round": 1e9, "flops": 4e10, "held": 900}

@@ -25,7 +25,7 @@ class Radios:
         self._broadcast, self._seed = conditions.world.downlink == "broadcast", conditions.seed
         self._altitude = conditions.sensor.altitude
         self.pending, self._group = np.zeros(vehicles, np.int64), np.zeros(vehicles, np.int64)
-        self._share, self._power = np.zeros(vehicles), np.full(vehicles, self._radio.power)
+        self._share, self._power = np.full(vehicles, 1 / vehicles), np.full(vehicles, self._radio.power)
 
     def announce(self, sizes: Mapping[int, tuple[int, int]]) -> None:
         """Take note of what vehicles are to receive next: bytes, and a number that equal messages share."""
@@ -35,8 +35,7 @@ class Radios:
 
     def tune(self, chosen: list[int], use: Mapping[int, tuple[float, float]]) -> None:
         """Share the band out among those who take part; `use` has watts and shares that an algorithm has chosen."""
-        self._share[:], self._power[:] = 0.0, self._radio.power
-        self._share[chosen] = 1 / max(1, len(chosen))
+        self._share[:], self._power[:] = 1 / max(1, len(chosen)), self._radio.power
         for u, (power, share) in use.items():
             self._power[u], self._share[u] = power, share
 
