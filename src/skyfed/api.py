@@ -168,11 +168,10 @@ class Run:
         """
         from skyfed.learning.plain_model import plain_model, with_raw_inputs
         from skyfed.runs.models import chosen, engine_of, finished_rows, saved_models
-        from skyfed.tasks import load_task
 
         config = RunFolder.trusted_config(self.folder, trust)
         finished_rows(self.folder, config, label)
-        engine = engine_of(config, load_task(config.data))
+        engine = engine_of(config, config.load_task())
         saved = chosen(saved_models(self.folder, label, engine), name)[0]
         module = plain_model(engine, saved.model, config.settings_of(config.row(label)).prune)
         return with_raw_inputs(engine, module) if raw else module

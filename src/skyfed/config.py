@@ -28,7 +28,9 @@ from skyfed.imports import absolute_path
 from skyfed.learning.settings import ModelSettings, PruneSettings, TrainSettings
 from skyfed.presets import DEFAULT, describe
 from skyfed.settings import StrictSettings, what_is_wrong
-from skyfed.tasks import DataSettings
+from skyfed.tasks import DataSettings, Task, load_task
+from skyfed.tasks.blur import seen_from
+from skyfed.tasks.cache import Progress
 from skyfed.theory.settings import TheorySettings
 from skyfed.track.settings import TrackSettings
 from skyfed.wire.quantise import QuantiseSettings
@@ -133,6 +135,13 @@ class Config(StrictSettings):
             field.follows, field.shared, field.zeta,
         )  # fmt: skip
 
+    def load_task(self, progress: Progress = lambda *_: None) -> Task:
+        """Load the data as the vehicles' cameras see it."""
+        task = load_task(self.data, progress)
+        if self.sensing.model == "eq6":
+            return task
+        return seen_from(task, self.sensor.altitude, self.sensing.sharp_altitude)
+
     @property
     def longest_leg(self) -> float:
         """Metres that a vehicle can fly from one round to the next; infinite where nothing limits it."""
@@ -185,6 +194,12 @@ class Config(StrictSettings):
         if any(u >= self.vehicles for u in named):
             raise ValueError(f"faults: vehicle {max(named)} is named; allowed: below {self.vehicles}")
         fleet_computers(self.vehicle.computer, self.vehicles)
+        if self.field.shared and self.data.dirichlet is not None:
+            raise ValueError("field.shared: all vehicles draw from one pool; allowed with it: no data.dirichlet")
+        if self.world.time == "law" and (self.field.follows == "mission" or self.sensing.model == "footprint"):
+            raise ValueError(
+                'world.time = "law" has no mission time; allowed: field.follows = "rounds" and sensing.model = "eq6"'
+            )
         for row in self.rows:
             if row.own and row.use in KNOWN:  # others would have to be imported
                 self.settings_of(row)

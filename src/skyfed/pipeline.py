@@ -38,11 +38,10 @@ def load_data(config: "Config", plain: bool) -> "Task":
     What is wrong shows now, before anything is written.
     """
     from skyfed.report.live import reading
-    from skyfed.tasks import load_task
 
     config.track.require_installed()
     with reading(plain) as progress:
-        task = load_task(config.data, progress)
+        task = config.load_task(progress)
     from skyfed.learning.evaluate import try_task  # PyTorch: not before the data is known to be good
     from skyfed.onboard import Onboard
 

@@ -13,7 +13,7 @@ from skyfed.onboard import Onboard
 from skyfed.runs.flights import plan_into
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.start import world_of
-from skyfed.tasks import Task, load_task
+from skyfed.tasks import Task
 from skyfed.types import Arrays
 from skyfed.world import World
 from skyfed.world.mission import prepare_mission
@@ -47,7 +47,7 @@ class Prepared:
 def prepare(preset: str, overrides: Sequence[str], task: Task | None = None) -> Prepared:
     """Plan a config's flights and build what its vehicles train; without a task its own data is loaded."""
     config = load_config(preset, overrides)
-    task = task or load_task(config.data)
+    task = task or config.load_task()
     with TemporaryDirectory() as place, RunFolder.claim(Path(place), config, []) as folder:
         plan = planned(folder, config)
     return Prepared(Onboard(config, task), world_of(config, task, plan))

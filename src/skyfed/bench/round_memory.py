@@ -30,10 +30,9 @@ def measure_round(preset: str) -> dict[str, float]:
     from skyfed.config import load_config
     from skyfed.jobs import Job
     from skyfed.onboard import Onboard
-    from skyfed.tasks import load_task
 
     config = load_config(preset, ['algorithms=["afl"]'])
-    onboard = Onboard(config, load_task(config.data))
+    onboard = Onboard(config, config.load_task())
     held = config.sensing.initial + config.sensing.n_max  # after a round of sensing
     job = Job("local", vars(onboard.engine.initial()), "afl", 0, 0, {"samples": np.arange(held)})
     peaks["ready"] = peak_bytes()

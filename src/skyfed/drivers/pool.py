@@ -19,7 +19,6 @@ from skyfed.errors import BadInputError
 from skyfed.files import storage_errors
 from skyfed.jobs import Driver, Job, Jobs, Reply
 from skyfed.onboard import Onboard
-from skyfed.tasks import load_task
 from skyfed.types import Arrays
 from skyfed.workers import Crew
 
@@ -122,7 +121,7 @@ def handle(message: bytes) -> bytes:
     words, data, memory, _ = _unpack(message)
     if "config" in words:
         config = config_from_tree(words["config"])
-        task = load_task(config.data)
+        task = config.load_task()
         if config.data.own and task.content_hash() != words["data"]:
             raise BadInputError(
                 f"data.name = {config.data.name!r}: gave other samples in a worker process than in the main one; "

@@ -17,7 +17,6 @@ from skyfed.learning.evaluate import evaluate
 from skyfed.learning.plain_model import plain_model, with_raw_inputs
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.models import SavedModel, chosen, engine_of, finished_rows, saved_models
-from skyfed.tasks import load_task
 
 _MARK = "export.json"  # tells an earlier export from a folder that is somebody's
 _NAMES = (*FILES.values(), "architecture.py", "README.md", _MARK)
@@ -51,7 +50,7 @@ def export_models(
     if algorithm is None and len(config.labels) > 1:
         raise BadInputError(f"--algorithm is missing; allowed in this run: {', '.join(config.labels)}")
     (label,) = finished_rows(folder, config, algorithm or config.labels[0])
-    engine = engine_of(config, load_task(config.data))
+    engine = engine_of(config, config.load_task())
     models = chosen(saved_models(folder, label, engine), name)
     made = [_make(RunFolder(folder), label, saved, engine, wanted, None if formats else say) for saved in models]
     places = [out] if len(models) == 1 else [out / saved.name for saved in models]

@@ -18,7 +18,7 @@ from skyfed.runs.folder import RunFolder
 from skyfed.runs.models import SavedModel, engine_of, finished_rows, saved_models
 from skyfed.runs.start import world_of
 from skyfed.runs.tables import Table as Stored
-from skyfed.tasks import Samples, Task, load_task
+from skyfed.tasks import Samples, Task
 from skyfed.tasks.folder import read_class_folders
 from skyfed.types import Floats, Ints
 from skyfed.world.fairness import Fairness, fairness_of, recorded_accuracies
@@ -50,7 +50,7 @@ def score_models(folder: Path, algorithm: str | None, own: Path | None, trust: b
     """
     config = RunFolder.trusted_config(folder, trust)
     finished = finished_rows(folder, config, algorithm)
-    sensed_from = load_task(config.data)
+    sensed_from = config.load_task()
     task = sensed_from if own is None else _with_own(sensed_from, own)
     engine, sensed = engine_of(config, task), _sensed(folder, config, sensed_from)
     scores = []

@@ -16,7 +16,6 @@ from skyfed.jobs import Job, Upload
 from skyfed.onboard import Onboard, upload_of
 from skyfed.runs.folder import RunFolder, run_identity
 from skyfed.runs.start import world_of
-from skyfed.tasks import load_task
 from skyfed.types import Arrays
 from skyfed.wire import DecodeError, decode_content, digest_of, has_raw
 from skyfed.world import World
@@ -45,7 +44,7 @@ class Vehicle:
     def load(cls, place: Path, vehicle: int) -> "Vehicle":
         """Load what a vehicle's folder says: config.toml and plan.npz."""
         config = RunFolder.config_of(place)
-        task = load_task(config.data)
+        task = config.load_task()
         make = partial(world_of, config, task, load_fleet_plan(place / "plan.npz"))
         make()  # what is wrong with it shows now
         return cls(Onboard(config, task), make, vehicle, place)

@@ -27,7 +27,6 @@ from skyfed.errors import BadInputError, SkyfedError
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row
-from skyfed.tasks import load_task
 from skyfed.workers import child_environment
 
 LOG = "station.log"
@@ -94,7 +93,7 @@ def run_station(folder: RunFolder, watcher: Watcher, idle: Idle) -> list[str]:
 
                 def serve(grid: Grid, station: Station = station, start: StationCredentials = credentials) -> list[str]:
                     roll_call = _roll_call(grid, station, start, journal.say)
-                    task, plan = load_task(config.data), load_fleet_plan(folder.path / "plan.npz")
+                    task, plan = config.load_task(), load_fleet_plan(folder.path / "plan.npz")
                     return execute(
                         folder, config, task, plan, journal,
                         lambda onboard: nullcontext(FlowerDriver(onboard, grid, roll_call, journal.say, idle)),
