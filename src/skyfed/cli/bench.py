@@ -109,6 +109,23 @@ def bench_fleet(
     show_rows(f"Fleet on this machine, {vehicles} vehicles", measure(vehicles, rounds, _announce), as_json)
 
 
+@bench.command("links")
+def bench_links(
+    as_json: Json = False,
+    vehicles: Annotated[int, typer.Option(metavar="N", min=1, max=15, help="Vehicles that share the cell.")] = 10,
+    rounds: Annotated[int, typer.Option(metavar="N", min=2, help="Rounds, each at new places.")] = 100,
+    ns3: Annotated[str, typer.Option(metavar="PYTHON", help="A Python that has ns3, if this one has not.")] = "",
+) -> None:
+    """Compare the modelled links with LTE in ns-3 (about 5 minutes).
+
+    Seconds and rates of messages both ways, at the same places with the
+    same path loss. Needs pip install 'skyfed[ns3]'.
+    """
+    from skyfed.bench.links import bench_links as measure
+
+    show_rows(f"Links, {vehicles} vehicles", measure(vehicles, rounds, ns3 or sys.executable, _announce), as_json)
+
+
 def _announce(what: str) -> None:
     print(f"bench: {what}", file=sys.stderr)
 
