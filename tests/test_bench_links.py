@@ -50,8 +50,8 @@ def test_errors_are_those_of_the_model_over_the_measured(monkeypatch):
     """Radios at half of Shannon's rate take twice the modelled seconds: -50 %, and the rate is off by +100 %."""
     row = rows_with(monkeypatch, radios_of(0.5, 99.0))["uplink: seconds by Shannon"]
     assert row.value == pytest.approx(50.0)
-    assert row.also["bias (mean error), %"] == pytest.approx(-50.0)
-    assert row.also["rate: median of |error|, %"] == pytest.approx(100.0)
+    assert row.also["error of the seconds, bias, %"] == pytest.approx(-50.0)
+    assert row.also["error of the rate, median, %"] == pytest.approx(100.0)
     assert row.also["lost in ns-3"] == 0
 
 
@@ -96,4 +96,4 @@ def test_a_simulation_that_fails_fails_the_bench(tmp_path: Path):
 @pytest.mark.skipif(find_spec("ns") is None, reason="ns3 is not installed")
 def test_the_simulation_runs_where_ns3_is(capsys):
     assert run_arguments(["bench", "links", "--vehicles", "2", "--rounds", "2", "--ns3", sys.executable, "--json"]) == 0
-    assert "rate: median" in capsys.readouterr().out
+    assert "error of the rate" in capsys.readouterr().out

@@ -253,3 +253,15 @@ def test_arguments_that_make_no_sense_are_refused():
 
 def test_the_loss_is_finite_at_the_station():
     assert 40 < path_loss_db(AIR, 0.0, 1.0) < path_loss_db(AIR, 0.0, 0.0) < 62  # 40.05 dB at 1 m and at most 21 more
+
+
+@pytest.mark.parametrize("ground", [0.0, 100.0, 300.0, 500.0, 700.0, 1000.0, 1400.0])
+def test_the_default_margin_is_near_the_best(ground):
+    """docs/links.md: at least 93 % of the best rate times the probability of getting through."""
+    snr = snr_db(FADING, ground, 50.0, RADIO.power, 0.1, 6.0)
+
+    def goodput(margin: float) -> float:
+        air = ChannelSettings(links="fading", margin_db=margin)
+        return rate(air, snr - margin, 0.1) * (1 - outage(air, ground, 50.0, snr))
+
+    assert goodput(FADING.margin_db) >= 0.93 * max(goodput(margin / 4) for margin in range(60))
