@@ -1,5 +1,6 @@
 """The comparison with ns-3: what it hands over, how it fits, and what it says without ns-3."""
 
+import json
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,3 +98,23 @@ def test_a_simulation_that_fails_fails_the_bench(tmp_path: Path):
 def test_the_simulation_runs_where_ns3_is(capsys):
     assert run_arguments(["bench", "links", "--vehicles", "2", "--rounds", "2", "--ns3", sys.executable, "--json"]) == 0
     assert "error of the rate" in capsys.readouterr().out
+
+
+def test_the_page_has_the_recorded_errors():
+    """The short table of docs/links.md, and the settings that it recommends."""
+    root = Path(__file__).parents[1]
+    page = (root / "docs/links.md").read_text()
+    rows = {row["name"]: row for row in json.loads((root / "results/bench-links.json").read_text())}
+    starts = ("| uplink, ", "| downlink, ", "| both, ")
+    shown = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith(starts)]
+    fit = "seconds with fitted settings, rounds not fitted"
+    ways = ("uplink", "downlink", "both ways")
+    names = [f"{way}: seconds by Shannon" for way in ways[:2]] + [f"{way}: {fit}" for way in ways]
+    errors = ("seconds, 90th percentile", "seconds, bias", "rate, median", "rate, bias")
+    keys = [f"error of the {error}, %" for error in errors]
+    assert [cells[1:] for cells in shown] == [
+        [f"{number:.3g}" for number in (rows[name]["value"], *(rows[name]["also"][key] for key in keys))]
+        for name in names
+    ]
+    both = rows[f"both ways: {fit}"]["also"]
+    assert f"set `efficiency = {both['efficiency']:g}` and `most_bits = {both['most_bits']:g}`" in page

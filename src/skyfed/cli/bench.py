@@ -116,7 +116,7 @@ def bench_links(
     rounds: Annotated[int, typer.Option(metavar="N", min=2, help="Rounds, each at new places.")] = 100,
     ns3: Annotated[str, typer.Option(metavar="PYTHON", help="A Python that has ns3, if this one has not.")] = "",
 ) -> None:
-    """Compare the modelled links with LTE in ns-3 (about 5 minutes).
+    """Compare the modelled links with LTE in ns-3 (about 2 minutes).
 
     Seconds and rates of messages both ways, at the same places with the
     same path loss. Needs pip install 'skyfed[ns3]'.
