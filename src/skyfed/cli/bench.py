@@ -109,6 +109,7 @@ def bench_fleet(
     show_rows(f"Fleet on this machine, {vehicles} vehicles", measure(vehicles, rounds, _announce), as_json)
 
 
+<<<<<<< HEAD
 @bench.command("devices")
 def bench_devices(as_json: Json = False) -> None:
     """Compare the modelled vehicles with measurements (about 10 seconds).
@@ -119,6 +120,23 @@ def bench_devices(as_json: Json = False) -> None:
     from skyfed.bench.devices import bench_devices as measure
 
     show_rows("Computers and airframe of the vehicles", measure(_announce), as_json)
+=======
+@bench.command("links")
+def bench_links(
+    as_json: Json = False,
+    vehicles: Annotated[int, typer.Option(metavar="N", min=1, max=15, help="Vehicles that share the cell.")] = 10,
+    rounds: Annotated[int, typer.Option(metavar="N", min=2, help="Rounds, each at new places.")] = 100,
+    ns3: Annotated[str, typer.Option(metavar="PYTHON", help="A Python that has ns3, if this one has not.")] = "",
+) -> None:
+    """Compare the modelled links with LTE in ns-3 (about 2 minutes).
+
+    Seconds and rates of messages both ways, at the same places with the
+    same path loss. Needs pip install 'skyfed[ns3]'.
+    """
+    from skyfed.bench.links import bench_links as measure
+
+    show_rows(f"Links, {vehicles} vehicles", measure(vehicles, rounds, ns3 or sys.executable, _announce), as_json)
+>>>>>>> links
 
 
 def _announce(what: str) -> None:

@@ -117,7 +117,7 @@ def path_loss_db(channel: ChannelSettings, ground: float, altitude: float) -> fl
     clear = 1 / (1 + channel.los_a * exp(-channel.los_b * (angle - channel.los_a)))
     far = max(1.0, hypot(ground, altitude))
     free = 20 * log10(4 * pi * channel.carrier * far / _LIGHT)
-    return free + clear * channel.loss_los + (1 - clear) * channel.loss_blocked
+    return free + (clear * channel.loss_los + (1 - clear) * channel.loss_blocked)
 
 
 def rician_k(channel: ChannelSettings, ground: float, altitude: float) -> float:
