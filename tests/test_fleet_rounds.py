@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class Fleet:
         self.start = start_of(self.onboard)
 
     def board(self, vehicle: int) -> Vehicle:
-        return Vehicle(Onboard(self.config, KNOWN), world(self.config, vehicle), vehicle)
+        return Vehicle(Onboard(self.config, KNOWN), partial(world, self.config, vehicle), vehicle)
 
     def driver(self) -> FlowerDriver:
         return FlowerDriver(self.onboard, self, self.roll_call, self.lines.append, self.idle)
@@ -410,7 +411,7 @@ def test_too_few_for_too_long_stops_the_station():
 def test_a_vehicle_prepared_for_another_run_says_so():
     fleet = Fleet(settings())
     other = settings("train.eta=0.5")
-    fleet.boards[1] = Vehicle(Onboard(other, KNOWN), world(other), 1)
+    fleet.boards[1] = Vehicle(Onboard(other, KNOWN), partial(world, other), 1)
     _, report = fleet.round()
     assert "prepared for run" in report.dropped[1]
 
