@@ -23,7 +23,7 @@ class Radios:
         """Start with nothing to be received: the first model follows from the seed."""
         self._channel, self._radio = conditions.world.channel, conditions.vehicle.radio
         self._broadcast, self._seed = conditions.world.downlink == "broadcast", conditions.seed
-        self._altitude = conditions.sensor.altitude
+        self._altitude, self._fading = conditions.sensor.altitude, conditions.world.links == "fading"
         self.pending, self._group = np.zeros(vehicles, np.int64), np.zeros(vehicles, np.int64)
         self._share, self._power = np.full(vehicles, 1 / vehicles), np.full(vehicles, self._radio.power)
 
@@ -47,7 +47,7 @@ class Radios:
         arrived: dict[int, Transfer] = {}
         for group in np.unique(self._group[due]):
             own = [u for u in due if self._group[u] == group]
-            rng = stream(self._seed, "broadcast", t, own[0])
+            rng = self._rng("broadcast", t, own[0])
             sent = broadcast(
                 self._channel, self._radio, list(grounds[own]), self._altitude, int(self.pending[own].max()), rng
             )
@@ -56,7 +56,7 @@ class Radios:
 
     def send(self, t: int, vehicle: int, ground: float, size: int) -> Transfer:
         """Send an upload."""
-        rng = stream(self._seed, "uplink", t, vehicle)
+        rng = self._rng("uplink", t, vehicle)
         share, power = float(self._share[vehicle]), float(self._power[vehicle])
         return uplink(self._channel, self._radio, ground, self._altitude, size, share, rng, power)
 
@@ -72,8 +72,12 @@ class Radios:
         """Go on from what `state` returned."""
         self.pending[:], self._group[:] = state["pending"], state["group"]
 
+    def _rng(self, way: str, t: int, vehicle: int) -> np.random.Generator | None:
+        """Return the random numbers of a fading link; None where links are error-free."""
+        return stream(self._seed, way, t, vehicle) if self._fading else None
+
     def _down(self, t: int, vehicle: int, ground: float) -> Transfer:
-        rng = stream(self._seed, "downlink", t, vehicle)
+        rng = self._rng("downlink", t, vehicle)
         size, share = int(self.pending[vehicle]), float(self._share[vehicle])
         return downlink(self._channel, self._radio, ground, self._altitude, size, share, rng)
 
