@@ -47,6 +47,10 @@ class WorldSettings(StrictSettings):
     links: Literal["error-free", "fading"] = Field(
         "error-free", description="error-free: every message in range arrives; fading: packets get lost and sent again"
     )
+    lost: Literal["drop", "keep"] = Field(
+        "drop",
+        description="an upload that does not arrive is dropped, or kept: sent again in the next round instead of a new one",
+    )
     wind: tuple[float, float] = Field((0.0, 0.0), description="where the air moves to, m/s east and north")
     channel: ChannelSettings = ChannelSettings()
 

@@ -14,6 +14,7 @@ from skyfed.types import Arrays, Bools, Floats, Ints
 from skyfed.world.clock import Effort, Spending
 from skyfed.world.computers import training_cost
 from skyfed.world.flights import Flights
+from skyfed.world.kept import Kept, pack_kept, unpack_kept
 from skyfed.world.radio import Radios, why_not
 from skyfed.world.sensing import Schedule
 from skyfed.world.settings import Conditions
@@ -91,6 +92,7 @@ class World:
         self.vehicles = plan.vehicles
         self.flights = Flights(conditions, plan.vehicles)
         self.radios = Radios(conditions, plan.vehicles)
+        self.kept: dict[int, Kept] = {}  # uploads that did not arrive, by vehicle
         self._ahead = np.empty((plan.vehicles, 0, 2))  # the part of a stretch that is still to be flown
         self._work: dict[int, Spending] = {}  # what vehicles did at their places in the present round
         self._received, self._sent = np.zeros(plan.vehicles, np.int64), np.zeros(plan.vehicles, np.int64)
@@ -287,7 +289,7 @@ class World:
 
     def state(self) -> Arrays:
         """Return what must be kept to go on later."""
-        return {**self.flights.state(), **self.radios.state()}
+        return {**self.flights.state(), **self.radios.state(), **pack_kept(self.kept)}
 
     def restore(self, state: Arrays) -> None:
         """Go on from what `state` returned."""
@@ -296,6 +298,7 @@ class World:
             return
         self.flights.restore(state)
         self.radios.restore(state)
+        self.kept = unpack_kept(state)
         self._ahead = np.empty((self.vehicles, 0, 2))
         for t in range(1, self.flights.rounds):
             self._sense(t)
