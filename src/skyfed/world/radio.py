@@ -9,6 +9,7 @@ from skyfed.types import Arrays, Floats
 from skyfed.world.links import Transfer, broadcast, downlink, uplink
 from skyfed.world.settings import Conditions
 
+_ROUNDING = 1e-9
 OUT_OF_RANGE, LOST = "out of range", "lost on its way"
 
 
@@ -37,7 +38,13 @@ class Radios:
         """Share the band out among those who take part; `use` has watts and shares that an algorithm has chosen."""
         self._share[:], self._power[:] = 1 / max(1, len(chosen)), self._radio.power
         for u, (power, share) in use.items():
+            if u not in chosen or not (0 < power < np.inf and 0 < share <= 1):
+                raise ValueError(
+                    f"vehicle {u}: {power:g} W, share {share:g}; allowed: who takes part, watts and share above 0"
+                )
             self._power[u], self._share[u] = power, share
+        if (shared := float(self._share[chosen].sum())) > 1 + _ROUNDING:
+            raise ValueError(f"shares of the band add up to {shared:g}; allowed: at most 1")
 
     def receive(self, t: int, grounds: Floats, to: list[int]) -> dict[int, Transfer]:
         """Bring everybody of `to` what is pending; grounds (U,) are distances to the station."""
@@ -59,6 +66,12 @@ class Radios:
         rng = self._rng("uplink", t, vehicle)
         share, power = float(self._share[vehicle]), float(self._power[vehicle])
         return uplink(self._channel, self._radio, ground, self._altitude, size, share, rng, power)
+
+    def rates(self, grounds: Floats) -> Floats:
+        """Return the mean rate of every vehicle's uplink if all share the band equally, bits per second."""
+        share = 1 / len(grounds)
+        each = [uplink(self._channel, self._radio, float(far), self._altitude, 0, share).rate for far in grounds]
+        return np.array(each)
 
     def watts(self, vehicle: int) -> float:
         """Return what a vehicle's radio draws while it sends."""

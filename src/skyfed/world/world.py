@@ -70,6 +70,8 @@ class View:
 
     present    vehicles that are there            samples  (U,) training samples that each holds
     positions  (U, 2) metres, station at (0, 0)   battery  (U,) joules left, infinite where none is modelled
+    rates      (U,) bits per second of the uplink with an equal share of the band, infinite where none is modelled
+    clock      mission seconds at the start of the round
     """
 
     round: int
@@ -77,6 +79,8 @@ class View:
     samples: Ints
     positions: Floats
     battery: Floats
+    rates: Floats
+    clock: float
 
 
 class World:
@@ -138,7 +142,11 @@ class World:
     def view(self, t: int) -> View:
         """Return what the station knows before round t."""
         self.fly(t)
-        return View(t, self._reachable(t), self.samples(t), self.flights.positions[:, t].copy(), self._battery())
+        grounds = np.hypot(*self.flights.positions[:, t].T)
+        law = self.conditions.world.time == "law"
+        rates = np.full(self.vehicles, np.inf) if law else self.radios.rates(grounds)
+        places = self.flights.positions[:, t].copy()
+        return View(t, self._reachable(t), self.samples(t), places, self._battery(), rates, self.flights.start(t))
 
     def observe(self, vehicle: int, t: int) -> Ints | Samples:
         """Return the training samples that a vehicle holds in round t, D_u^t: indices, or samples of a real sensor."""
