@@ -197,7 +197,7 @@ def test_a_round_over_the_grid_is_a_round():
 
 
 def test_a_vehicle_chooses_by_its_share_of_all_data_though_it_holds_only_its_own():
-    bound = ["server.alpha=data", "prune.delta=bound", "theory.payload=0.5", "theory.sigma2=100"]
+    bound = ["server.alpha=data", "prune.delta=bound", "theory.payload=0.5", "theory.sigma2=60", "sensing.n_max=60"]
     fleet = Fleet(settings(*bound, "theory.gradient2=0"))
     _, report = fleet.round(2)
     jobs: list[Job] = []
