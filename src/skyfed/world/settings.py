@@ -49,7 +49,8 @@ class WorldSettings(StrictSettings):
     )
     lost: Literal["drop", "keep"] = Field(
         "drop",
-        description="what becomes of an upload that does not arrive; keep: it is sent in the next round instead of a new one",
+        description="what becomes of an upload that does not arrive; "
+        "keep: it is sent in the next round instead of a new one",
     )
     wind: tuple[float, float] = Field((0.0, 0.0), description="where the air moves to, m/s east and north")
     channel: ChannelSettings = ChannelSettings()
