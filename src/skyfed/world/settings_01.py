@@ -78,5 +78,8 @@ def _refuse_unknown(cost: dict[str, Any]) -> None:
 
 def _computer(frequency: float, cycles_per_flop: float, capacitance: float) -> dict[str, Any]:
     """Return the same computer by its watts and speed: joules = C cycles f^2, seconds = cycles / f."""
-    watts = capacitance * frequency**3
-    return {"name": "0.1", "watts": watts, "idle_watts": _IDLE, "flops": frequency / cycles_per_flop, "memory": _MEMORY}
+    try:
+        watts, flops = float(capacitance * frequency**3), float(frequency / cycles_per_flop)
+    except ArithmeticError:
+        raise BadInputError("cost.cpu: allowed: values that give a finite time and energy of a round") from None
+    return {"name": "0.1", "watts": watts, "idle_watts": _IDLE, "flops": flops, "memory": _MEMORY}
