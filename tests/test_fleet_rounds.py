@@ -15,17 +15,18 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from learning_cases import Relay
-from run_cases import fleet_plan, pictures, tiny_config
+from run_cases import LAW, fleet_plan, pictures, tiny_config
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config
 from skyfed.drivers.flower import driver as driver_module
 from skyfed.drivers.flower.driver import AloneError, FlowerDriver, Node
-from skyfed.drivers.flower.messages import ReplyError, answer, read_order, read_reply, refuse
+from skyfed.drivers.flower.messages import Order, ReplyError, answer, read_order, read_reply, refuse
 from skyfed.drivers.flower.onboard import Vehicle
 from skyfed.errors import BadInputError, one_line
 from skyfed.jobs import Driver, Job, Upload
 from skyfed.onboard import Onboard
 from skyfed.runs.columns import named
+from skyfed.runs.folder import run_identity
 from skyfed.runs.start import world_of
 from skyfed.simulate import federated_round
 from skyfed.station import Report, Station
@@ -215,6 +216,35 @@ def test_a_vehicle_chooses_by_its_share_of_all_data_though_it_holds_only_its_own
     assert [each.data for each in report.uploads] == [each.data for each in here.uploads]
     alone = [fleet.onboard.do(replace(job, words={**job.words, "share": 1 / 3})) for job in jobs]
     assert [each.data for each in alone] != [each.data for each in here.uploads]  # so the share does matter
+
+
+def test_a_round_over_the_grid_without_mission_time_is_a_round():
+    """Nobody has means to be told of, and arrivals are the numbers of rounds."""
+    fleet = Fleet(settings(*LAW))
+    for t in range(3):
+        state, report = fleet.round(t)
+        alone, other = one_round(fleet.onboard, fleet.onboard, t, fleet.start)
+        assert not report.dropped
+        assert [upload.data for upload in report.uploads] == [upload.data for upload in other.uploads]
+        assert same(state, alone)
+
+
+def test_a_vehicle_senses_along_the_times_that_it_is_told():
+    """The station's clock decides when a vehicle arrived, so what it holds; its own flights alone cannot tell."""
+    fleet = Fleet(settings("sensing.n_max=60"))
+    orders = []
+    for shift in (0.0, 60.0):
+        board = fleet.board(0)
+        times = np.array([20.0, 80.0, 140.0]) + shift
+        order = Order(
+            run_identity(fleet.config), "2ceoafl", 0, 2, 1 / 3, 0, [30.0, 1e7, 29.6e9, 11.0, 0.4], times.tobytes()
+        )  # fmt: skip
+        held = board._world_of(order).observe(0, 2)
+        station = world(fleet.config)
+        station.flights.tell(0, times)
+        assert np.array_equal(held, station.observe(0, 2))
+        orders.append(held)
+    assert len(orders[0]) != len(orders[1])  # psi is another a minute later
 
 
 def test_a_row_with_a_label_and_settings_of_its_own_goes_over_the_grid():
