@@ -94,6 +94,8 @@ def test_the_rate_of_one_vehicle_among_several_is_that_of_version_0_1():
     ("cost", "key"),
     [
         ({"model": "x"}, "world.time = "),
+        ({"model": []}, "world.time = "),
+        ({"model": {}}, "world.time = "),
         ({"battery": -1}, "vehicle.battery = "),
         ({"battery": 0}, "vehicle.battery = "),
         ({"deadline": 0}, "world.deadline = "),
@@ -121,6 +123,11 @@ def test_the_rate_of_one_vehicle_among_several_is_that_of_version_0_1():
 )
 def test_a_wrong_setting_is_refused_by_its_old_or_its_new_name(cost, key):
     assert refusal(cost).startswith(key)
+
+
+@pytest.mark.parametrize("vehicles", [0, -1, 10**400, 1.5, "x", True, []])
+def test_a_number_of_vehicles_that_is_none_is_refused_for_itself(vehicles):
+    assert refusal({}, vehicles=vehicles).startswith("vehicles = ")
 
 
 def test_a_table_that_is_none_is_refused():

@@ -18,6 +18,7 @@ _KNOWN = {  # the settings of each table
     "cost.radio": ("bandwidth", "noise_figure", *_RADIO, *_CHANNEL),
 }
 _BANDWIDTH, _VEHICLES = 1e6, 10  # of one vehicle, and how many there were where a config did not say
+_MANY = 10**6  # vehicles: more than any config may have
 
 
 def translate_costs(tree: dict[str, Any]) -> dict[str, Any]:
@@ -31,16 +32,17 @@ def translate_costs(tree: dict[str, Any]) -> dict[str, Any]:
         return tree
     _refuse_unknown(cost)
     cpu, flight, radio = (cost.get(name, {}) for name in ("cpu", "flight", "radio"))
-    vehicles = tree.get("vehicles", _VEHICLES)
+    given = tree.get("vehicles", _VEHICLES)
+    vehicles = given if isinstance(given, int) and 0 < given < _MANY else 1  # which is refused for itself
     channel = {name: radio[name] for name in _CHANNEL if name in radio}
-    channel["bandwidth"] = radio.get("bandwidth", _BANDWIDTH) * vehicles if isinstance(vehicles, int) else _BANDWIDTH
+    channel["bandwidth"] = radio.get("bandwidth", _BANDWIDTH) * vehicles
     channel |= {"efficiency": 1.0, "most_bits": UNLIMITED, "least_snr_db": _ANY_SNR}
     if "noise_figure" in radio:
         channel["station_noise_figure"] = radio["noise_figure"]
     world = {name: cost[name] for name in ("t_train", "e_train", "deadline", "late") if name in cost}
     world |= {"battery": "ignore", "dwell": 0.0, "channel": channel}
     if "model" in cost:
-        world["time"] = {"device": "mission"}.get(cost["model"], cost["model"])
+        world["time"] = "mission" if cost["model"] == "device" else cost["model"]
     vehicle = {name: table[name] for name, table in (("battery", cost), ("speed", flight)) if name in table}
     vehicle["airframe"] = {name: flight[name] for name in _AIRFRAME if name in flight}
     vehicle["radio"] = {name: radio[name] for name in _RADIO if name in radio}
