@@ -14,6 +14,7 @@ from skyfed.world.settings import Conditions
 
 HOME = np.zeros(2)  # beside the station
 FLYING, RETURNING, GROUNDED = "flying", "going home", "on the ground"
+_INSTANT = 1e-6  # seconds: rounding of the clock must not keep a charged vehicle on the ground
 
 
 class Flights:
@@ -83,7 +84,8 @@ class Flights:
             self.batteries.used[u] += turn.joules
             if self.status[u] == RETURNING:
                 self.batteries.land(u, self.clock + turn.home_seconds)
-        self.clock, self._closed, self._lasted = self.clock + end, t + 1, end
+        self.clock, self._closed = self.clock + end, t + 1
+        self._lasted = end if done else self._lasted  # a round of waiting says nothing about the next
         return end, spent
 
     def metres(self, vehicle: int, t: int) -> float:
@@ -121,16 +123,17 @@ class Flights:
             self.batteries.ready[u] = np.nan
             return FLYING, Spending()
         aloft, here = bool(self.batteries.aloft[u]), self._before(u, self.rounds)
-        if live and not aloft and self.batteries.ready[u] > now:
+        if live and not aloft and self.batteries.ready[u] > now + _INSTANT:
             return GROUNDED, Spending()
         way = self._leg(u, here, target)
         if not aloft:
+            self.batteries.charge(u)
             way = _plus(way, self._lift(u))
         enforced = live and self._world.battery == "enforce"
         if enforced and not self.batteries.affords(u, self._round_joules(u, way, target)):
             return (RETURNING, _and_home(Spending(), self._home(u, here))) if aloft else (GROUNDED, Spending())
         if not aloft:
-            self.batteries.take_off(u, now)
+            self.batteries.take_off(u)
         return FLYING, Spending(fly_seconds=way.seconds, fly_joules=way.joules)
 
     def _round_joules(self, u: int, way: Leg, target: Floats) -> float:
@@ -162,8 +165,9 @@ class Flights:
     def _quiet(self) -> float:
         """Return how long a round lasts in which nobody works: until all have landed, or somebody can take off."""
         homeward = max(turn.home_seconds for turn in self.turns)
-        waits = self.batteries.ready[np.isfinite(self.batteries.ready)] - self.clock
-        return homeward or float(max(0.0, waits.min())) if len(waits) else homeward
+        ready = self.batteries.ready
+        waits = ready[np.isfinite(ready) & (ready > self.clock + _INSTANT)] - self.clock
+        return homeward or float(waits.min()) if len(waits) else homeward
 
 
 def _plus(one: Leg, other: Leg) -> Leg:
