@@ -36,6 +36,7 @@ class Flights:
         self.clock, self._closed, self._lasted = 0.0, 0, conditions.world.round_time
         self.status = [GROUNDED] * vehicles
         self.turns = [Spending()] * vehicles
+        self._settled_batteries = self.batteries.state()  # at the end of the last round
         self._told: dict[int, Floats] = {}  # arrivals that a vehicle was told instead of working them out
 
     @property
@@ -86,6 +87,7 @@ class Flights:
                 self.batteries.land(u, self.clock + turn.home_seconds)
         self.clock, self._closed = self.clock + end, t + 1
         self._lasted = end if done else self._lasted  # a round of waiting says nothing about the next
+        self._settled_batteries = self.batteries.state()
         return end, spent
 
     def metres(self, vehicle: int, t: int) -> float:
@@ -93,14 +95,15 @@ class Flights:
         return float(np.hypot(*(self.positions[vehicle, t] - self._before(vehicle, t))))
 
     def state(self) -> Arrays:
-        """Return what must be kept to go on later."""
+        """Return what must be kept to go on later: all as it was at the end of the last round."""
         times = np.array([self.clock, self._closed, self._lasted])
         return {"positions": self.positions[:, : self._closed], "arrive": self.arrive[:, : self._closed],
-                "times": times, **self.batteries.state()}  # fmt: skip
+                "times": times, **self._settled_batteries}  # fmt: skip
 
     def restore(self, state: Arrays) -> None:
         """Go on from what `state` returned."""
         self.batteries.restore(state)
+        self._settled_batteries = self.batteries.state()
         self.positions, self.arrive = np.array(state["positions"]), np.array(state["arrive"])
         self.clock, closed, self._lasted = map(float, state["times"])
         self._closed = int(closed)
