@@ -81,7 +81,7 @@ class OneByOne(Wandering):
     ahead = 1
 
 
-@pytest.mark.parametrize("kind", [OneByOne])
+@pytest.mark.parametrize("kind", [Wandering, OneByOne])
 def test_stretches_that_were_planned_before_the_stop_are_flown_to_their_end(kind):
     config = settings("vehicle.battery=100e3", "vehicle.recharge=40", rounds=10)
 
