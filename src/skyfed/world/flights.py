@@ -9,8 +9,9 @@ from skyfed.types import Arrays, Floats
 from skyfed.world.airframe import Leg, hovering, landing, leg, take_off
 from skyfed.world.battery import Batteries
 from skyfed.world.clock import Spending, round_end
-from skyfed.world.computers import fleet_computers
+from skyfed.world.computers import Computer, fleet_computers
 from skyfed.world.settings import Conditions
+from skyfed.world.vehicle import VehicleSettings
 
 HOME = np.zeros(2)  # beside the station
 FLYING, RETURNING, GROUNDED = "flying", "going home", "on the ground"
@@ -141,8 +142,8 @@ class Flights:
 
     def _round_joules(self, u: int, way: Leg, target: Floats) -> float:
         """Joules of a whole round and of the way home after it, if the round lasts as planned or as the last one."""
-        rest = max(0.0, max(self._world.round_time, self._lasted) - way.seconds)
-        power = self.hover_power(u) + self.computers[u].watts + self._vehicle.radio.sending_power
+        rest = max(self._world.dwell, max(self._world.round_time, self._lasted) - way.seconds)
+        power = full_power(self._vehicle, self.computers[u], self._world.wind)
         return way.joules + rest * power + self._home(u, target).joules
 
     def _settled(self, u: int, turn: Spending, end: float) -> Spending:
@@ -171,6 +172,12 @@ class Flights:
         ready = self.batteries.ready
         waits = ready[np.isfinite(ready) & (ready > self.clock + _INSTANT)] - self.clock
         return homeward or float(waits.min()) if len(waits) else homeward
+
+
+def full_power(vehicle: VehicleSettings, computer: Computer, wind: tuple[float, float]) -> float:
+    """Return the most watts that a vehicle draws at its place: it hovers and trains, and its radio is on."""
+    radio = max(vehicle.radio.sending_power, vehicle.radio.receiving_power)
+    return hovering(vehicle.airframe, 1.0, wind) + computer.watts + radio
 
 
 def _plus(one: Leg, other: Leg) -> Leg:
