@@ -147,11 +147,13 @@ class Intended:
     file: str
     column: str
     reason: str
+    but: str = ""  # a run that it does not cover
 
     def covers(self, difference: Difference) -> bool:
         """Tell whether this is the reason for a difference."""
         pairs = ((difference.run, self.run), (difference.file, self.file), (difference.found.column, self.column))
-        return all(fnmatch.fnmatchcase(name, pattern) for name, pattern in pairs)
+        covered = all(fnmatch.fnmatchcase(name, pattern) for name, pattern in pairs)
+        return covered and not fnmatch.fnmatchcase(difference.run, self.but)
 
 
 def compare_runs(run: str, algorithms: Iterable[str], old: Folder, new: Folder) -> list[Difference]:
@@ -282,7 +284,7 @@ def read_intended(text: str, name: str = "intended.toml") -> list[Intended]:
     try:
         return [Intended(**each) for each in _tree(text, name, ("change",)).get("change", [])]
     except TypeError as error:
-        raise BadFileError(f"{name}: {error}; allowed: run, file, column, reason") from None
+        raise BadFileError(f"{name}: {error}; allowed: run, file, column, reason, but") from None
 
 
 def _tree(text: str, name: str, allowed: Sequence[str]) -> dict[str, Any]:

@@ -81,7 +81,8 @@ class Kit:
         words = self._job.words
         if "elapsed" not in words:
             return None
-        training, sending = work * self.flops / words["flops"], 8 * sent / words["rate"]
+        training = work * self.flops / words["flops"]
+        sending = 8 * sent / words["rate"] if words["rate"] else float("inf")  # out of range
         return Spending(
             fly_seconds=words["elapsed"], train_seconds=training, send_seconds=sending,
             train_joules=training * words["watts"], send_joules=sending * words["radio"],

@@ -13,9 +13,11 @@ from skyfed.onboard import Onboard, upload_of
 from skyfed.types import Arrays, Floats, checked
 from skyfed.wire import DecodeError, Expected, Message, decode_parts, encode_content
 from skyfed.world import Effort, World
+from skyfed.world.kept import Kept
 from skyfed.world.radio import LOST, OUT_OF_RANGE
 
 DIVERGED = "training diverged (loss or weights not finite)"
+Made = tuple[int, Arrays]  # the round of an upload, and what was sent down before it
 _INNOCENT = ("late by", LOST, OUT_OF_RANGE)  # reasons that say nothing about an upload itself
 
 
@@ -68,6 +70,12 @@ class Report:
         return [upload.loss for upload in self.uploads if upload.vehicle not in self.dropped and not isnan(upload.loss)]
 
 
+def _once_more(vehicle: int, kept: Kept) -> tuple[Upload, Made]:
+    """Return an upload that is sent again: nothing is trained for it."""
+    upload = Upload(vehicle, kept.data, {}, kept.samples, 0.0, 0.0, float("nan"), kept.buffer_bytes, 0.0, 0.0)
+    return upload, (kept.round, kept.sent)
+
+
 class Station:
     """Sends and receives for one row; vehicles' memories are here unless their vehicles keep them."""
 
@@ -100,8 +108,18 @@ class Station:
     def exchange(self, t: int, exchange: int, sent: dict[int, Arrays], report: Report) -> Iterator[Message]:
         """Yield the uploads that come back, in vehicle order; those of no use are noted and left out."""
         weights = alphas(self.algorithm.settings.server, self.world.samples(t))
-        jobs = [self._job(t, exchange, u, sent[u], float(weights[u] / weights.sum())) for u in sent]
-        awaited = set(sent)
+        again = {u: self.world.kept.pop(u) for u in sent if u in self.world.kept}
+        jobs = [self._job(t, exchange, u, sent[u], float(weights[u] / weights.sum())) for u in sent if u not in again]
+        for upload, made in self._uploads(t, jobs, sent, again, report):
+            message = self._receive(t, upload, made, weights, report)
+            if message is not None:
+                yield message
+
+    def _uploads(
+        self, t: int, jobs: Jobs, sent: dict[int, Arrays], again: dict[int, Kept], report: Report
+    ) -> Iterator[tuple[Upload, Made]]:
+        """Yield uploads in vehicle order with what they were made from: new ones, and those that are sent again."""
+        awaited, waiting = {job.vehicle for job in jobs}, sorted(again)
         for reply in self.driver.call(jobs):
             if isinstance(reply, Missing):
                 report.dropped[reply.vehicle] = reply.reason
@@ -113,29 +131,34 @@ class Station:
             if reply.memory is not None:
                 self.memories[upload.vehicle] = reply.memory
                 report.changed.add(upload.vehicle)
-            message = self._receive(t, upload, sent[upload.vehicle], weights, report)
-            if message is not None:
-                yield message
+            while waiting and waiting[0] < upload.vehicle:
+                yield _once_more(u := waiting.pop(0), again[u])
+            yield upload, (t, sent[upload.vehicle])
+        for u in waiting:
+            yield _once_more(u, again[u])
 
-    def _receive(self, t: int, upload: Upload, sent: Arrays, weights: Floats, report: Report) -> Message | None:
+    def _receive(self, t: int, upload: Upload, made: Made, weights: Floats, report: Report) -> Message | None:
         """Return the message of an upload, or note why it is of no use."""
-        u, settings = upload.vehicle, self.algorithm.settings
+        u, settings, (begun, sent) = upload.vehicle, self.algorithm.settings, made
         report.uploads.append(upload)
         effort = Effort(upload.work, upload.flops, len(upload.data)).after(report.efforts.get(u))
         report.efforts[u] = effort
         missed = self.world.send(u, t, effort)
         if not upload.data or missed:
             report.dropped[u] = missed if upload.data else DIVERGED
+            if upload.data and self.world.conditions.world.lost == "keep":
+                self.world.kept[u] = Kept(begun, upload.data, sent, upload.samples, upload.buffer_bytes)
+                report.dropped[u] += "; kept for the next round"
             return None
         reference = self.onboard.reference_of(self.label, sent)
-        expected = Expected(t, u, reference, settings.train.eta_local_at(t))
+        expected = Expected(begun, u, reference, settings.train.eta_local_at(begun))
         try:
             parts = decode_parts(upload.data, self.algorithm.parts(), expected)
         except DecodeError as error:
             report.dropped[u] = str(error)
             return None
         weight = float(upload.samples if settings.server.alpha == "data" else weights[u])
-        message = Message(u, t, parts, reference, weight, upload.samples)
+        message = Message(u, begun, parts, reference, weight, upload.samples)
         report.notes[u] = message.notes
         report.dropped.pop(u, None)  # an earlier exchange of the round may have failed
         return message

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from skyfed.bench.row import Progress, Row
 from skyfed.errors import BadInputError, SkyfedError
 from skyfed.rng import stream
-from skyfed.world.links import ChannelSettings, RadioSettings, downlink, path_loss_db, rate, snr_db, uplink
+from skyfed.world.links import UNLIMITED, ChannelSettings, RadioSettings, downlink, path_loss_db, rate, snr_db, uplink
 
 Numbers = NDArray[np.float64]
 _REGION, _ALTITUDE, _SIZE, _PACKET = 1000.0, 50.0, 100_000, 1400  # metres, metres, bytes, bytes in an IP packet
@@ -48,7 +48,7 @@ class Way:
 def bench_links(vehicles: int, rounds: int, python: str, progress: Progress) -> list[Row]:
     """Compare both directions; `python` is a Python that has ns3."""
     require_ns3(python)
-    channel, radio = ChannelSettings(), RadioSettings()
+    channel, radio = ChannelSettings(efficiency=1.0, most_bits=UNLIMITED), RadioSettings()  # Shannon's rate
     places = stream(0, "bench-links").uniform(-_REGION / 2, _REGION / 2, (rounds, vehicles, 2))
     grounds = np.hypot(places[..., 0], places[..., 1])
     progress(f"ns-3, {rounds} rounds of {vehicles} vehicles")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only (ns-3, which it runs beside, is under the GPL)
 """Messages of a fleet over LTE in ns-3; runs in a Python that has ns3 and needs nothing of skyfed.
 
 Reads JSON from standard input and writes JSON to standard output:

@@ -109,7 +109,6 @@ def bench_fleet(
     show_rows(f"Fleet on this machine, {vehicles} vehicles", measure(vehicles, rounds, _announce), as_json)
 
 
-<<<<<<< HEAD
 @bench.command("devices")
 def bench_devices(as_json: Json = False) -> None:
     """Compare the modelled vehicles with measurements (about 10 seconds).
@@ -120,7 +119,8 @@ def bench_devices(as_json: Json = False) -> None:
     from skyfed.bench.devices import bench_devices as measure
 
     show_rows("Computers and airframe of the vehicles", measure(_announce), as_json)
-=======
+
+
 @bench.command("links")
 def bench_links(
     as_json: Json = False,
@@ -136,7 +136,6 @@ def bench_links(
     from skyfed.bench.links import bench_links as measure
 
     show_rows(f"Links, {vehicles} vehicles", measure(vehicles, rounds, ns3 or sys.executable, _announce), as_json)
->>>>>>> links
 
 
 def _announce(what: str) -> None:

@@ -37,6 +37,8 @@ def try_rows(onboard: Onboard, world: World) -> None:
     """Call once what every row does before anything is trained: an error of the last row costs no training then."""
     for label, algorithm in onboard.algorithms.items():
         state = start_of(onboard, label)
+        if algorithm.exchanges > 1 and onboard.config.world.lost == "keep":
+            raise BadInputError(f"{label} talks several times in a round; allowed with it: world.lost = 'drop'")
         if not algorithm.central:
             Station(label, onboard, world, onboard).sends(0, state)
         with own_code(f"{label}: deliver"):

@@ -1,14 +1,13 @@
 """Radio links between the vehicles and the station, both ways (modelled).
 
 The mean path loss is that of Al-Hourani, Kandeepan and Lardner (IEEE Wireless Commun. Lett. 3(6), 2014). On top of it
-a link is error-free, or it fades by the Rice distribution, loses packets and sends them again. docs/links.md has the
-formulae and the source of every constant.
+a link is error-free, or it fades by the Rice distribution, loses packets and sends them again: it does so where a
+random generator is given. docs/links.md has the formulae and the source of every constant.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import atan2, degrees, exp, hypot, isfinite, log2, log10, pi
-from typing import Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -19,6 +18,8 @@ from skyfed.settings import StrictSettings
 from skyfed.world.fading import send_blocks
 
 _LIGHT = 299_792_458.0  # metres per second
+_LARGEST_SNR = 3000.0  # dB, of which a number can hold the power
+UNLIMITED = 1000.0  # bits per second and Hz that no SNR reaches
 
 
 class RadioSettings(StrictSettings):
@@ -57,9 +58,6 @@ class RadioSettings(StrictSettings):
 class ChannelSettings(StrictSettings):
     """What the station and the air give to all links."""
 
-    links: Literal["error-free", "fading"] = Field(
-        "error-free", description="error-free: every message in range arrives; fading: packets get lost and sent again"
-    )
     bandwidth: PositiveFloat = Field(10e6, description="Hz in each direction; every vehicle has a share of it")
     station_power: PositiveFloat = Field(1.0, description="transmit power of the station over all of it, W (30 dBm)")
     station_noise_figure: float = Field(6.0, description="of the station's receiver, dB")
@@ -69,9 +67,9 @@ class ChannelSettings(StrictSettings):
     los_b: NonNegativeFloat = Field(0.43, description="b of the probability of a line of sight (suburban)")
     loss_los: NonNegativeFloat = Field(0.1, description="loss beyond free space if there is one, dB")
     loss_blocked: NonNegativeFloat = Field(21.0, description="the same if there is none, dB")
-    efficiency: float = Field(1.0, gt=0, le=1, description="rate over Shannon's; 1 is Shannon's own")
-    most_bits: PositiveFloat | None = Field(
-        None, description="most bits per second and Hz before `efficiency` applies; unset: no limit"
+    efficiency: float = Field(0.43, gt=0, le=1, description="rate over Shannon's (LTE in ns-3); 1 is Shannon's own")
+    most_bits: PositiveFloat = Field(
+        8.1, le=UNLIMITED, description="most bits per second and Hz before `efficiency` applies (LTE in ns-3)"
     )
     least_snr_db: float = Field(-10.0, description="mean SNR below which there is no link, dB (3GPP TR 36.942, A.2)")
     rician_k: tuple[float, float] = Field(
@@ -136,9 +134,7 @@ def snr_db(
 
 def rate(channel: ChannelSettings, snr: float, share: float) -> float:
     """Return bits per second at an SNR, dB, in a share of the bandwidth."""
-    bits = log2(1 + 10 ** (snr / 10))
-    if channel.most_bits is not None:
-        bits = min(bits, channel.most_bits)
+    bits = min(log2(1 + 10 ** (snr / 10)), channel.most_bits)
     return channel.efficiency * share * channel.bandwidth * bits
 
 
@@ -147,16 +143,16 @@ def finite(channel: ChannelSettings, radio: RadioSettings) -> bool:
     try:
         ends = ((radio.power, channel.station_noise_figure), (channel.station_power, radio.noise_figure))
         snrs = [snr_db(channel, ground, 100.0, power, 1.0, noise) for ground in (0.0, 1e4) for power, noise in ends]
+        usual = all(isfinite(snr) and abs(snr) < _LARGEST_SNR for snr in snrs)
         factors = [rician_k(channel, ground, 100.0) for ground in (0.0, 1e4)]
-        return all(0 < rate(channel, snr, 1.0) < float("inf") for snr in snrs) and all(map(isfinite, factors))
+        rates = all(0 < rate(channel, snr, 1.0) < float("inf") for snr in snrs)
+        return usual and rates and all(map(isfinite, factors))
     except (ArithmeticError, ValueError):
         return False
 
 
 def outage(channel: ChannelSettings, ground: float, altitude: float, snr: float) -> float:
     """Return the probability that a packet is lost once, for a sender that uses the mean SNR less the margin."""
-    if channel.links == "error-free":
-        return 0.0
     factor = rician_k(channel, ground, altitude)
     needed = _required_snr(channel, snr) / 10 ** (snr / 10)
     return float(chndtr(2 * (factor + 1) * needed, 2, 2 * factor))  # 1 - Q1(sqrt(2K), sqrt(2(K + 1) needed))
@@ -205,7 +201,7 @@ def _check(share: float) -> None:
 def _required_snr(channel: ChannelSettings, snr: float) -> float:
     """Return the SNR, linear, that the chosen rate needs: the mean less the margin, or what `most_bits` needs."""
     backed_off = float(10 ** ((snr - channel.margin_db) / 10))
-    return backed_off if channel.most_bits is None else min(backed_off, 2**channel.most_bits - 1)
+    return min(backed_off, 2**channel.most_bits - 1)
 
 
 def _send(
@@ -218,14 +214,12 @@ def _send(
     if not near:
         return transfers
     worst = min(snrs[index] for index in near)
-    fading = channel.links == "fading"
+    fading = rng is not None
     chosen = rate(channel, worst - (channel.margin_db if fading else 0.0), share)
     if chosen <= 0:
         return transfers
     sent, idle, arrived = size, 0, np.ones(len(near), dtype=bool)
-    if fading:
-        if rng is None:
-            raise BadInputError("channel.links = 'fading' draws random numbers; allowed: a numpy Generator as rng")
+    if rng is not None:
         required = _required_snr(channel, worst)
         needed = np.array([required / 10 ** (snrs[index] / 10) for index in near])
         block = channel.packet * max(1, int(chosen * channel.coherence / (8 * channel.packet)))

@@ -9,6 +9,7 @@ from skyfed.types import Arrays, Floats
 from skyfed.world.links import Transfer, broadcast, downlink, uplink
 from skyfed.world.settings import Conditions
 
+_ROUNDING = 1e-9
 OUT_OF_RANGE, LOST = "out of range", "lost on its way"
 
 
@@ -23,7 +24,7 @@ class Radios:
         """Start with nothing to be received: the first model follows from the seed."""
         self._channel, self._radio = conditions.world.channel, conditions.vehicle.radio
         self._broadcast, self._seed = conditions.world.downlink == "broadcast", conditions.seed
-        self._altitude = conditions.sensor.altitude
+        self._altitude, self._fading = conditions.sensor.altitude, conditions.world.links == "fading"
         self.pending, self._group = np.zeros(vehicles, np.int64), np.zeros(vehicles, np.int64)
         self._share, self._power = np.full(vehicles, 1 / vehicles), np.full(vehicles, self._radio.power)
 
@@ -37,7 +38,13 @@ class Radios:
         """Share the band out among those who take part; `use` has watts and shares that an algorithm has chosen."""
         self._share[:], self._power[:] = 1 / max(1, len(chosen)), self._radio.power
         for u, (power, share) in use.items():
+            if u not in chosen or not (0 < power < np.inf and 0 < share <= 1):
+                raise ValueError(
+                    f"vehicle {u}: {power:g} W, share {share:g}; allowed: who takes part, watts and share above 0"
+                )
             self._power[u], self._share[u] = power, share
+        if (shared := float(self._share[chosen].sum())) > 1 + _ROUNDING:
+            raise ValueError(f"shares of the band add up to {shared:g}; allowed: at most 1")
 
     def receive(self, t: int, grounds: Floats, to: list[int]) -> dict[int, Transfer]:
         """Bring everybody of `to` what is pending; grounds (U,) are distances to the station."""
@@ -47,7 +54,7 @@ class Radios:
         arrived: dict[int, Transfer] = {}
         for group in np.unique(self._group[due]):
             own = [u for u in due if self._group[u] == group]
-            rng = stream(self._seed, "broadcast", t, own[0])
+            rng = self._rng("broadcast", t, own[0])
             sent = broadcast(
                 self._channel, self._radio, list(grounds[own]), self._altitude, int(self.pending[own].max()), rng
             )
@@ -56,9 +63,15 @@ class Radios:
 
     def send(self, t: int, vehicle: int, ground: float, size: int) -> Transfer:
         """Send an upload."""
-        rng = stream(self._seed, "uplink", t, vehicle)
+        rng = self._rng("uplink", t, vehicle)
         share, power = float(self._share[vehicle]), float(self._power[vehicle])
         return uplink(self._channel, self._radio, ground, self._altitude, size, share, rng, power)
+
+    def rates(self, grounds: Floats) -> Floats:
+        """Return the mean rate of every vehicle's uplink if all share the band equally, bits per second."""
+        share = 1 / len(grounds)
+        each = [uplink(self._channel, self._radio, float(far), self._altitude, 0, share).rate for far in grounds]
+        return np.array(each)
 
     def watts(self, vehicle: int) -> float:
         """Return what a vehicle's radio draws while it sends."""
@@ -72,8 +85,12 @@ class Radios:
         """Go on from what `state` returned."""
         self.pending[:], self._group[:] = state["pending"], state["group"]
 
+    def _rng(self, way: str, t: int, vehicle: int) -> np.random.Generator | None:
+        """Return the random numbers of a fading link; None where links are error-free."""
+        return stream(self._seed, way, t, vehicle) if self._fading else None
+
     def _down(self, t: int, vehicle: int, ground: float) -> Transfer:
-        rng = stream(self._seed, "downlink", t, vehicle)
+        rng = self._rng("downlink", t, vehicle)
         size, share = int(self.pending[vehicle]), float(self._share[vehicle])
         return downlink(self._channel, self._radio, ground, self._altitude, size, share, rng)
 

@@ -44,6 +44,14 @@ class WorldSettings(StrictSettings):
     downlink: Literal["unicast", "broadcast"] = Field(
         "unicast", description="one message per vehicle, or equal messages sent once to all"
     )
+    links: Literal["error-free", "fading"] = Field(
+        "error-free", description="error-free: every message in range arrives; fading: packets get lost and sent again"
+    )
+    lost: Literal["drop", "keep"] = Field(
+        "drop",
+        description="what becomes of an upload that does not arrive; "
+        "keep: it is sent in the next round instead of a new one",
+    )
     wind: tuple[float, float] = Field((0.0, 0.0), description="where the air moves to, m/s east and north")
     channel: ChannelSettings = ChannelSettings()
 

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+from skyfed.world.links import UNLIMITED
+
 _DEVICE = {"frequency": 1.5e9, "cycles_per_flop": 0.25, "capacitance": 1e-28}  # the computer of version 0.1
 _MEMORY, _IDLE = 8 * 2**30, 0.0  # which it did not model
 _AIRFRAME = ("blade_power", "induced_power", "tip_speed", "induced_velocity", "drag")
 _RADIO = ("power", "circuit_power", "efficiency")
 _CHANNEL = ("carrier", "noise", "los_a", "los_b", "loss_los", "loss_blocked")
+_ANY_SNR = -300.0  # dB; every link of version 0.1 had a rate
 _BANDWIDTH, _VEHICLES = 1e6, 10  # of one vehicle, and how many there were where a config did not say
 
 
@@ -23,6 +26,7 @@ def translate_costs(tree: dict[str, Any]) -> dict[str, Any]:
     vehicles = tree.get("vehicles", _VEHICLES)
     channel = {name: radio[name] for name in _CHANNEL if name in radio}
     channel["bandwidth"] = radio.get("bandwidth", _BANDWIDTH) * vehicles if isinstance(vehicles, int) else _BANDWIDTH
+    channel |= {"efficiency": 1.0, "most_bits": UNLIMITED, "least_snr_db": _ANY_SNR}
     if "noise_figure" in radio:
         channel["station_noise_figure"] = radio["noise_figure"]
     world = {name: cost[name] for name in ("t_train", "e_train", "deadline", "late") if name in cost}

@@ -14,6 +14,7 @@ from skyfed.types import Arrays, Bools, Floats, Ints
 from skyfed.world.clock import Effort, Spending
 from skyfed.world.computers import training_cost
 from skyfed.world.flights import Flights
+from skyfed.world.kept import Kept, pack_kept, unpack_kept
 from skyfed.world.radio import Radios, why_not
 from skyfed.world.sensing import Schedule
 from skyfed.world.settings import Conditions
@@ -69,6 +70,8 @@ class View:
 
     present    vehicles that are there            samples  (U,) training samples that each holds
     positions  (U, 2) metres, station at (0, 0)   battery  (U,) joules left, infinite where none is modelled
+    rates      (U,) bits per second of the uplink with an equal share of the band, infinite where none is modelled
+    clock      mission seconds at the start of the round
     """
 
     round: int
@@ -76,6 +79,8 @@ class View:
     samples: Ints
     positions: Floats
     battery: Floats
+    rates: Floats
+    clock: float
 
 
 class World:
@@ -91,6 +96,7 @@ class World:
         self.vehicles = plan.vehicles
         self.flights = Flights(conditions, plan.vehicles)
         self.radios = Radios(conditions, plan.vehicles)
+        self.kept: dict[int, Kept] = {}  # uploads that did not arrive, by vehicle
         self._stretch, self._begins = np.empty((plan.vehicles, 0, 2)), 0  # the last stretch, and its first round
         self._work: dict[int, Spending] = {}  # what vehicles did at their places in the present round
         self._received, self._sent = np.zeros(plan.vehicles, np.int64), np.zeros(plan.vehicles, np.int64)
@@ -135,7 +141,11 @@ class World:
     def view(self, t: int) -> View:
         """Return what the station knows before round t."""
         self.fly(t)
-        return View(t, self._reachable(t), self.samples(t), self.flights.positions[:, t].copy(), self._battery())
+        grounds = np.hypot(*self.flights.positions[:, t].T)
+        law = self.conditions.world.time == "law"
+        rates = np.full(self.vehicles, np.inf) if law else self.radios.rates(grounds)
+        places = self.flights.positions[:, t].copy()
+        return View(t, self._reachable(t), self.samples(t), places, self._battery(), rates, self.flights.start(t))
 
     def observe(self, vehicle: int, t: int) -> Ints | Samples:
         """Return the training samples that a vehicle holds in round t, D_u^t: indices, or samples of a real sensor."""
@@ -290,7 +300,7 @@ class World:
         done = flights["arrive"].shape[1] - self._begins
         if type(self).stretch is not World.stretch and done >= 0:
             ahead = {"ahead": self._stretch[:, done:]}
-        return {**flights, **ahead, **self.radios.state()}
+        return {**flights, **ahead, **self.radios.state(), **pack_kept(self.kept)}
 
     def restore(self, state: Arrays) -> None:
         """Go on from what `state` returned."""
@@ -299,6 +309,7 @@ class World:
             return
         self.flights.restore(state)
         self.radios.restore(state)
+        self.kept = unpack_kept(state)
         self._stretch, self._begins = np.array(state.get("ahead", self._stretch[:, :0])), self.flights.rounds
         for t in range(1, self.flights.rounds):
             self._sense(t)
