@@ -9,7 +9,7 @@ from run_cases import fleet_plan
 from skyfed.world import Effort
 from world_cases import WORK, Mission, audited, fly_mission, settings, world_for
 
-FADING = "world.channel.links='fading'"
+FADING = "world.links='fading'"
 CASES = {
     "plain": (),
     "deadline": ("world.deadline=40", "world.late='drop'"),

@@ -8,7 +8,7 @@ from skyfed.world import Effort, View
 from world_cases import TASK, Mission, fly_mission, plan_of, settings, world_for
 
 HARD = (
-    "world.channel.links='fading'", "vehicle.battery=60e3", "vehicle.recharge=40", "world.deadline=45",
+    "world.links='fading'", "vehicle.battery=60e3", "vehicle.recharge=40", "world.deadline=45",
     "world.late='drop'", "world.downlink='broadcast'", "world.wind=[3.0, -5.0]", "faults.absent=0.2",
 )  # fmt: skip
 CAMERA = ("sensing.model='footprint'", "sensing.stay=100")
