@@ -198,9 +198,9 @@ class World:
         if self.conditions.world.time == "law":
             return {}
         turn, computer = self.flights.turns[vehicle], self.flights.computers[vehicle]
-        received = self._work.get(vehicle, Spending()).receive_seconds
+        before = self._work.get(vehicle, Spending()).seconds  # what it has received, and earlier exchanges
         rate = self.radios.send(t, vehicle, self._ground(vehicle, t), 0).rate
-        elapsed = turn.fly_seconds + self.conditions.world.dwell + received
+        elapsed = turn.fly_seconds + self.conditions.world.dwell + before
         return {"elapsed": elapsed, "rate": rate, "flops": computer.flops, "watts": computer.watts,
                 "radio": self.radios.watts(vehicle)}  # fmt: skip
 
