@@ -90,6 +90,19 @@ def test_a_broadcast_goes_at_the_rate_of_the_worst_over_the_whole_band():
     assert why_not(beyond[2]) == OUT_OF_RANGE
 
 
+def test_messages_that_differ_are_broadcast_one_after_the_other():
+    """Each has the whole band, so none can be on the air together with another."""
+    air, config = radios("world.downlink='broadcast'")
+    air.announce({0: (50_000, 0), 1: (80_000, 1), 2: (50_000, 0)})
+    air.tune([0, 1, 2], {})
+    arrived = air.receive(1, GROUNDS, [0, 1, 2])
+    first = 8 * 50_000 / bits_per_second(config, 400.0, 1.0, 1.0, 6.0)
+    second = 8 * 80_000 / bits_per_second(config, 200.0, 1.0, 1.0, 6.0)
+    assert [arrived[u].seconds for u in range(3)] == pytest.approx([first, first + second, first], rel=1e-9)
+    unheard = air.receive(1, np.array([4e5, 200.0, 4e5]), [0, 1, 2])  # nobody hears the first: it is not sent
+    assert unheard[1].seconds == pytest.approx(second, rel=1e-9)
+
+
 @pytest.mark.parametrize("downlink", ["unicast", "broadcast"])
 def test_losses_follow_from_seed_round_and_vehicle_alone(downlink):
     fading = ("world.links='fading'", f"world.downlink='{downlink}'")
