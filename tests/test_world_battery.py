@@ -9,7 +9,7 @@ from run_cases import fleet_plan
 from skyfed import World
 from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.types import Floats
-from skyfed.world import Spending
+from skyfed.world import Effort, Spending
 from world_cases import TASK, Mission, fly_mission, plan_of, settings
 
 WORKS = ("sense", "receive", "train", "send", "wait")
@@ -174,6 +174,26 @@ def test_the_mission_ends_when_the_last_vehicle_has_landed():
     ways = [float(np.hypot(*place)) / 10 + down for place in places]
     assert [row["home_seconds"] for row in last] == pytest.approx(ways)
     assert mission.rounds[2]["mission_seconds"] == pytest.approx(max(works) + max(ways))
+
+
+@pytest.mark.parametrize("rounds", [6, 7, 8, 12])
+def test_the_mission_lasts_until_those_who_went_home_early_are_on_the_ground(rounds):
+    """Vehicle 0 goes home from far away; vehicle 1 is above the station and the rounds are short."""
+    plan = fleet_plan(2, rounds)
+    places = np.zeros_like(plan.positions)
+    places[0, :, 0] = 900.0
+    places[1, :, 0] = 1.0
+    plan = type(plan)(**{**vars(plan), "positions": places})
+    config = settings("vehicle.battery=60e3", "world.round_time=10", "world.dwell=1", vehicles=2, rounds=rounds)
+    mission = fly_mission(config, plan, work=lambda t, u: Effort(1.0, 1e9 if t < 5 else 1.0, 100))
+    ends = [0.0, *(about["clock"] for about in mission.rounds)]
+    grounded = [
+        ends[t] + row["home_seconds"]
+        for t, rows in enumerate(mission.rows)
+        for row in rows
+        if row["status"] != "flying"
+    ]
+    assert ends[-1] >= max(grounded, default=0.0) - 1e-6
 
 
 def test_a_vehicle_that_cannot_take_off_at_all_stays_on_the_ground_and_keeps_its_first_samples():

@@ -148,13 +148,13 @@ def audit(config: Config, rounds: list[dict[str, float]], rows: list[list[Vehicl
     radio = vehicle.radio
     clock, used = 0.0, np.zeros(config.vehicles)
     here, aloft = np.zeros((config.vehicles, 2)), [False] * config.vehicles
-    ready = np.zeros(config.vehicles)
+    ready, landed = np.zeros(config.vehicles), 0.0
     for t, (about, everybody) in enumerate(zip(rounds, rows, strict=True)):
         last, flying = t == config.rounds - 1, [row for row in everybody if row["status"] == "flying"]
         until = {row["vehicle"]: row["fly_seconds"] + sum(row[name] for name in WORKING) for row in flying}
         ends = {u: seconds + everybody[u]["wait_seconds"] for u, seconds in until.items()}
         end = max(ends.values(), default=0.0)
-        landings = [0.0]
+        landings = [0.0, landed - clock]
         for u, row in enumerate(everybody):
             assert (row["round"], row["vehicle"]) == (t, u)
             place = flown["positions"][u, t]
@@ -196,6 +196,7 @@ def audit(config: Config, rounds: list[dict[str, float]], rows: list[list[Vehicl
                     assert aloft[u]
                     home_seconds, home_joules = way_home(config, here[u], idle[u])
                     landings.append(home_seconds)
+                    landed = max(landed, clock + home_seconds)
                     aloft[u], ready[u] = False, clock + home_seconds + (vehicle.recharge or np.inf)
                 else:
                     assert row["status"] == "on the ground"

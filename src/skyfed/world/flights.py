@@ -35,6 +35,7 @@ class Flights:
         self.batteries = Batteries(conditions.vehicle, vehicles)
         self.positions, self.arrive = np.empty((vehicles, 0, 2)), np.empty((vehicles, 0))
         self.clock, self._closed, self._lasted = 0.0, 0, conditions.world.round_time
+        self._landed = 0.0  # mission seconds at which the last of those who went home is on the ground
         self.status = [GROUNDED] * vehicles
         self.turns = [Spending()] * vehicles
         self._settled_batteries = self.batteries.state()  # at the end of the last round
@@ -73,6 +74,7 @@ class Flights:
         """End round t; returns its seconds and what everybody spent. After the last round all fly home."""
         out = [u for u, status in enumerate(self.status) if status == FLYING]
         dwell = 0.0 if self._law else self._world.dwell
+        self._landed = max(self._landed, self.clock + max(turn.home_seconds for turn in self.turns))
         done = {u: _join(self.turns[u], work.get(u), dwell) for u in out}
         end = round_end(list(done.values()), self._world.closes) if done else self._quiet()
         spent = [done[u].until(end) if u in done else turn for u, turn in enumerate(self.turns)]
@@ -81,7 +83,7 @@ class Flights:
         if last and not self._law:
             home = {u: self._home(u, self.positions[u, t]) for u in done}
             spent = [_and_home(turn, home[u]) if u in home else turn for u, turn in enumerate(spent)]
-            end = max([end + way.seconds for way in home.values()] + [turn.home_seconds for turn in spent])
+            end = max([end + way.seconds for way in home.values()] + [self._landed - self.clock])
         for u, turn in enumerate(spent):
             self.batteries.used[u] += turn.joules
             if self.status[u] == RETURNING:
@@ -97,7 +99,7 @@ class Flights:
 
     def state(self) -> Arrays:
         """Return what must be kept to go on later: all as it was at the end of the last round."""
-        times = np.array([self.clock, self._closed, self._lasted])
+        times = np.array([self.clock, self._closed, self._lasted, self._landed])
         return {"positions": self.positions[:, : self._closed], "arrive": self.arrive[:, : self._closed],
                 "times": times, **self._settled_batteries}  # fmt: skip
 
@@ -106,7 +108,7 @@ class Flights:
         self.batteries.restore(state)
         self._settled_batteries = self.batteries.state()
         self.positions, self.arrive = np.array(state["positions"]), np.array(state["arrive"])
-        self.clock, closed, self._lasted = map(float, state["times"])
+        self.clock, closed, self._lasted, self._landed = map(float, state["times"])
         self._closed = int(closed)
 
     def flown(self) -> Arrays:
@@ -168,7 +170,7 @@ class Flights:
 
     def _quiet(self) -> float:
         """Return how long a round lasts in which nobody works: until all have landed, or somebody can take off."""
-        homeward = max(turn.home_seconds for turn in self.turns)
+        homeward = max(0.0, self._landed - self.clock)
         ready = self.batteries.ready
         waits = ready[np.isfinite(ready) & (ready > self.clock + _INSTANT)] - self.clock
         return homeward or float(waits.min()) if len(waits) else homeward
