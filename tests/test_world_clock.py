@@ -97,8 +97,20 @@ def test_a_deadline_breaks_uploads_off_and_the_round_ends_with_it():
         assert dropped[1].startswith("late by")
         assert set(dropped) == {1}
         assert 0 < rows[1]["train_seconds"] < whole
-        assert rows[1]["send_seconds"] == rows[1]["send_joules"] == 0
+        assert rows[1]["send_seconds"] == rows[1]["send_joules"] == rows[1]["sent_bytes"] == 0
         assert rows[1]["wait_seconds"] == 0
+
+
+def test_of_an_upload_that_is_broken_off_a_part_was_sent():
+    """At the end of the first round, 70 s, vehicle 2 is in the middle of sending 20 MB."""
+    large = Effort(0.0, 1.0, 20_000_000)
+    slow = flown(work=lambda t, u: large).rows[0][2]
+    start = slow["fly_seconds"] + slow["sense_seconds"]
+    deadline = start + slow["send_seconds"] / 4
+    late = flown(f"world.deadline={deadline}", "world.late='drop'", work=lambda t, u: large).rows[0][2]
+    assert late["send_seconds"] == pytest.approx(slow["send_seconds"] / 4, rel=1e-9)
+    assert late["sent_bytes"] == pytest.approx(5_000_000, abs=1)
+    assert late["send_joules"] == pytest.approx(slow["send_joules"] / 4, rel=1e-9)
 
 
 def test_without_dropping_the_round_waits_for_the_latest():

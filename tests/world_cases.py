@@ -75,6 +75,7 @@ def fly_mission(
         chosen = choose(world.view(t))
         world.radios.tune(chosen, {})
         dropped = world.receive(t, chosen)
+        unreached = set(dropped)
         for u in order([u for u in chosen if u not in dropped]):
             if missed := world.send(u, t, work(t, u)):
                 dropped[u] = missed
@@ -83,7 +84,7 @@ def fly_mission(
         mission.uploads.append({u: world.upload_costs(u) for u in chosen if u not in dropped})
         mission.dropped.append(dropped)
         if t + 1 < config.rounds:
-            had = {u for u in chosen if world.rows()[u]["sent_bytes"]}
+            had = {u for u in chosen if u not in unreached}
             due = choose(world.view(t + 1))
             world.radios.announce({u: (difference, 0) if u in had else (model, 1) for u in due})
         mission.states.append(kept(world.state()))

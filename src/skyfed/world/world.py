@@ -259,6 +259,9 @@ class World:
             }
             for u in self._work
         }
+        for u, work in self._work.items():  # of what the end of the round broke off, a part went over the air
+            self._received[u] = _part(self._received[u], spent[u].receive_seconds, work.receive_seconds)
+            self._sent[u] = _part(self._sent[u], spent[u].send_seconds, work.send_seconds)
         self._rows = self._vehicle_rows(t, spent)
         self._work, self._rates = {}, {}
         self._received[:], self._sent[:] = 0, 0
@@ -340,6 +343,11 @@ class World:
 
     def _left(self, vehicle: int) -> float | None:
         return None if self.conditions.world.time == "law" else float(self._battery()[vehicle])
+
+
+def _part(size: int, spent: float, wanted: float) -> int:
+    """Return the bytes that went over the air in a part of the time that all of them want."""
+    return int(size if spent >= wanted else size * spent / wanted)
 
 
 def data_of(held: Ints | Samples) -> Arrays:
