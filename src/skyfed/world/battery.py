@@ -35,10 +35,12 @@ class Batteries:
         """Tell whether a vehicle can spend this and still land with its reserve."""
         return bool(self.left[vehicle] - joules >= self._settings.reserve * self._settings.battery)
 
-    def take_off(self, vehicle: int, now: float) -> None:
-        """Let a vehicle leave the ground, with what it has been charged with."""
-        if self.ready[vehicle] > 0:  # 0: it has not flown yet
-            self.charged[vehicle] = self.used[vehicle]
+    def charge(self, vehicle: int) -> None:
+        """Fill the battery of a vehicle that has been on the ground for long enough."""
+        self.charged[vehicle] = self.used[vehicle]
+
+    def take_off(self, vehicle: int) -> None:
+        """Let a vehicle leave the ground."""
         self.ready[vehicle] = np.nan
 
     def land(self, vehicle: int, now: float) -> None:
