@@ -156,3 +156,25 @@ def test_any_number_of_workers_gives_the_same_bits(tmp_path):
     for workers in (1, 3):
         go(tmp_path / str(workers), config, workers=workers, task=load_task(config.data))
     assert files(tmp_path / "1") == files(tmp_path / "3")
+
+
+@pytest.mark.parametrize("downlink", ["unicast", "broadcast"])
+def test_what_the_station_counts_as_sent_down_is_what_vehicles_receive_in_the_next_round(downlink, tmp_path):
+    away = "faults.absent=[[1, 2], [0, 4], [1, 4], [2, 4]]"
+    config = settings("algorithms=['2ceoafl']", "train.kappa=1", away, f"world.downlink='{downlink}'", rounds=7)
+    go(tmp_path, config)
+    place = tmp_path / "2ceoafl"
+    vehicles, rounds = read_parquet(place / "vehicles.parquet"), read_parquet(place / "rounds.parquet")
+    received = np.array([row["received_bytes"] for row in vehicles]).reshape(7, 3)
+    assert not received[0].any()  # the first model follows from the seed
+    for t in range(6):
+        assert received[t + 1].sum() == rounds[t]["downlink_bytes"]
+        assert sum(set(received[t + 1].tolist())) == rounds[t]["broadcast_bytes"]
+    assert rounds[6]["downlink_bytes"] == 0
+    assert received[2, 1] == 0
+    assert received[3, 1] > received[3, 0] > 0  # it was not in the last round: the whole model
+    assert not received[4].any()
+    assert len(set(received[5].tolist())) == 1
+    assert received[5, 0] == received[3, 1]
+    assert rounds[4]["uploads"] == 0
+    assert rounds[4]["mission_seconds"] > config.world.dwell
