@@ -95,5 +95,7 @@ def column(name: str, rows: Sequence[Sequence[float | None]]) -> tuple[str, list
 
 def scaled(mean: float | None, half: float | None, unit: Unit, sign: str = "") -> str:
     """Return a mean and its interval in a unit."""
+    if not unit.name and mean is not None and half is None and mean == int(mean):  # a count
+        return f"{int(mean):{sign},d}"
     both = [None if each is None else unit.factor * each for each in (mean, half)]
     return with_interval(both[0], both[1], sign)

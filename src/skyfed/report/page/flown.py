@@ -57,7 +57,8 @@ def _of_vehicles(folder: Path, label: str, flights: Json, done: int, config: Con
     values[:, u, t // step] = table[2:, here]
     samples, left, x, y, status = values
     share = plain(left / config.vehicle.battery, 3) if np.isfinite(left).any() else None
-    recorded: Json = {"held": plain(samples, 7), "battery": share, "reserve": config.vehicle.reserve}
+    reserve = config.vehicle.reserve if config.world.battery == "enforce" else None
+    recorded: Json = {"held": plain(samples, 7), "battery": share, "reserve": reserve}
     recorded["status"] = pack(np.nan_to_num(status), "u1") if np.nan_to_num(status).any() else None
     off = _off_plan(np.stack([x, y], axis=2), flights)
     return recorded if off is None else {**recorded, "positions": pack(np.round(10 * off), "<i4")}
