@@ -53,15 +53,17 @@ def test_every_cell_is_the_mean_of_its_seeds(three):
     assert [row.name for row in table.rows] == ["SGD", "AFL", "AFL-Prune", "AFL-Quant", "2CEOAFL"]
     assert [column.name for column in table.columns] == [
         "late_accuracy_full",
+        "mission_seconds",
         "uplink_bytes",
         "downlink_bytes",
-        "modelled_seconds",
         "joules",
     ]  # fmt: skip
     sent = [summarise(three / f"seed-{seed}", "afl").uplink_bytes for seed in range(3)]
-    cell = table.columns[1].cells[1]
-    assert (cell.n, cell.mean) == (3, pytest.approx(sum(sent) / 3))
-    assert table.columns[1].cells[0].mean is None  # central training sends nothing
+    _, mission, up, *_ = table.columns
+    assert (up.cells[1].n, up.cells[1].mean) == (3, pytest.approx(sum(sent) / 3))
+    assert up.cells[0].mean is None  # central training sends nothing
+    assert (mission.cells[1].mean, mission.unit.name) == (8 * 60.0, "min")  # eight rounds of a minute
+    assert {record["unit"] for record in records(table) if record["column"] == "mission_seconds"} == {"s"}
 
 
 def test_verdicts_are_those_of_the_model(three):

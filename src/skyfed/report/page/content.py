@@ -71,6 +71,7 @@ def page_words(groups: Sequence[SeedGroup], data: Json, live: bool) -> Json:
         "times": {group.config.world.time for group in groups},
         "about": _about(groups, differences),
         "unfinished": [line for group in groups for line in group.standing()],
+        "measures": table.names,
         "columns": table.columns,
         "lines": table.lines,
         "vehicles": vehicle_table(groups),
