@@ -37,7 +37,7 @@ VEHICLES = (
     "#8F1FE8", "#12A112", "#E6117A", "#1F3BE0", "#4B5A12", "#B5121B", "#8C7BEA", "#D018D0", "#7A4A1E", "#0A5A5A",
 )  # fmt: skip
 # And what joules are spent on has colours of neither: greys for staying in the air, pale ones for the rest.
-PARTS = {"fly": "#3C4A57", "hover": "#A3B1BC", "train": "#D9C79B", "receive": "#B5D9B9", "send": "#EDB9A4"}
+PARTS = {"fly": "#2E3640", "hover": "#A3B1BC", "train": "#D9C79B", "receive": "#B5D9B9", "send": "#EDB9A4"}
 MARKERS = "osD^vPdX<>ph"
 MARKER_LOOK: dict[str, Any] = {"markersize": 3.6, "markeredgecolor": "white", "markeredgewidth": 0.3}
 DASHED: Any = (0, (4, 1.6))  # computed by a formula; what was measured is a full line

@@ -10,7 +10,7 @@ const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMe
 
 // Dark paper needs lighter inks of the same hue.
 const LIGHTER = { "#000000": "#f2f2f2", "#0072B2": "#5d8bf4", "#882255": "#d9486f", "#6F4E9C": "#a98be0", "#009E73": "#2cc295", "#D55E00": "#f0813a",
-  "#8F1FE8": "#bd7bff", "#1F3BE0": "#7f8dff", "#4B5A12": "#a8bd4a", "#B5121B": "#f05a62", "#7A4A1E": "#c08a57", "#0A5A5A": "#3fa3a3", "#D018D0": "#f05cf0", "#E6117A": "#ff5ba8", "#12A112": "#4bd44b", "#3C4A57": "#5a6f84" };
+  "#8F1FE8": "#bd7bff", "#1F3BE0": "#7f8dff", "#4B5A12": "#a8bd4a", "#B5121B": "#f05a62", "#7A4A1E": "#c08a57", "#0A5A5A": "#3fa3a3", "#D018D0": "#f05cf0", "#E6117A": "#ff5ba8", "#12A112": "#4bd44b", "#2E3640": "#5a6f84" };
 const ink = (colour) => (dark() && LIGHTER[colour]) || colour;
 const faint = (colour, alpha) => {
   const [r, g, b] = [1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16));
