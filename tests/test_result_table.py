@@ -66,6 +66,19 @@ def test_every_cell_is_the_mean_of_its_seeds(three):
     assert {record["unit"] for record in records(table) if record["column"] == "mission_seconds"} == {"s"}
 
 
+def test_a_loaded_run_has_the_measures_and_the_curves(three):
+    run = skyfed.load(three / "seed-0")
+    known = dict(zip(run.summary["algorithm"], run.summary["mission_seconds"], strict=True))
+    assert known == {name: None if name == "sgd" else 8 * 60.0 for name in FIVE}
+    assert set(run.vehicles["status"]) == {"flying"}
+    labels = [run.plot(what).axes[0].get_xlabel() for what in ("mission", "megabytes", "joules", "accuracy")]
+    assert [label.partition(",")[0] for label in labels] == [
+        "Mission time", "Sent and received by all vehicles", "Energy of all vehicles", "Round $t$",
+    ]  # fmt: skip
+    with pytest.raises(BadInputError, match="allowed: mission, megabytes, joules, accuracy, payload, map"):
+        run.plot("seconds")
+
+
 def test_verdicts_are_those_of_the_model(three):
     values = {name: {s: summarise(three / f"seed-{s}", name).late_accuracy_full for s in range(3)} for name in FIVE}
     model = fit(values)
