@@ -64,6 +64,7 @@ def test_every_cell_is_the_mean_of_its_seeds(three):
     assert up.cells[0].mean is None  # central training sends nothing
     assert (mission.cells[1].mean, mission.unit.name) == (8 * 60.0, "min")  # eight rounds of a minute
     assert {record["unit"] for record in records(table) if record["column"] == "mission_seconds"} == {"s"}
+    assert "Modelled: mission, energy." in caption(table, "Bold")
 
 
 def test_a_loaded_run_has_the_measures_and_the_curves(three):

@@ -16,7 +16,12 @@ from skyfed.report.seed_model import mean_and_half
 from skyfed.report.terminal_tables import console
 from skyfed.runs.listing import ListedRun, RunGroup, Trained
 
-_HEADS = ("mission\n(min)", "up + down\n(MB)", "energy\n(kJ)", "wall\n(s)")  # of one run, except the last: of all
+_HEADS = (
+    "mission,\nmodelled\n(min)",
+    "up + down\n(MB)",
+    "energy,\nmodelled\n(kJ)",
+    "wall\n(s)",
+)  # of one run, except the last: of all
 _STYLES = {"done": "green", "running": "cyan", "interrupted": "yellow", "planned": "", "not begun": "dim"}
 
 

@@ -86,6 +86,11 @@ def known(names: Sequence[str], rows: Sequence[tuple[Summary, bool]]) -> list[st
     return [name for name in names if any(value_of(name, *row) is not None for row in rows)]
 
 
+def modelled(names: Sequence[str]) -> list[str]:
+    """Return the titles of measures that come from a model, where their heads do not say so."""
+    return [MEASURES[name].title for name in names if MEASURES[name].source == "modelled" and not MEASURES[name].about]
+
+
 def column(name: str, rows: Sequence[Sequence[float | None]]) -> tuple[str, list[str]]:
     """Return the head and the cells of a column from the values by seed of every row: mean ± 95 % interval."""
     means = [mean_and_half([value for value in row if value is not None]) for row in rows]

@@ -133,7 +133,7 @@ def _mission(config: Config, rounds: list[Row], vehicles: list[Row]) -> dict[str
         "law_time": lasted / config.world.t_train if law and lasted is not None else None,
         **{name: _total(there, name) for name in (*names, *(f"{part}_joules" for part in PARTS))},
         "joules": _total(rounds, "joules"),
-        "least_battery": min(batteries) / config.vehicle.battery if batteries else None,
+        "least_battery": min(batteries) / config.vehicle.battery if batteries and not law else None,
         "landed": len(landings) if known else None,
         "first_landing": min(landings.values()) if known and landings else None,
     }

@@ -16,7 +16,7 @@ from skyfed.algorithms import KNOWN, Row
 from skyfed.errors import one_line
 from skyfed.flight.fleet_plan import FleetPlan, age_of_information
 from skyfed.report.live import in_ci
-from skyfed.report.measures import MEASURES, column, known, scaled, value_of
+from skyfed.report.measures import MEASURES, column, known, modelled, scaled, value_of
 from skyfed.report.numbers import unit_of
 from skyfed.report.seed_model import mean_and_half
 from skyfed.report.summary import Summary, summarise
@@ -136,6 +136,8 @@ def _print_measures(
     for k, (line, _, _) in enumerate(lines):
         table.add_row(*line, *(cells[k] for _, cells in columns.values()))
     show(table, [columns[name][0] if name in columns else name for name in spare])
+    if named := modelled(shown):
+        print(f"modelled: {', '.join(named)}")
 
 
 def print_summary(folder: Path, rows: list[Row], title: str) -> None:
