@@ -25,7 +25,9 @@ KEYS = (
     "sensing.initial", "sensing.decay_length", "sensing.keep_last", "data.name", "data.size", "model.name",
     "model.width", "model.norm", "train.kappa", "train.batch_size", "train.eta", "train.eta_local", "prune.delta",
     "prune.granularity", "quantise.scheme", "quantise.s", "quantise.bucket", "server.alpha", "server.clip",
-    "cost.model", "cost.deadline", "theory.every", "faults.absent", "track.to",
+    "world.time", "world.deadline", "world.wind", "world.battery", "world.channel.noise", "vehicle.battery",
+    "vehicle.computer", "vehicle.airframe.drag", "cost.model", "cost.deadline", "cost.cpu", "theory.every",
+    "faults.absent", "track.to",
 )  # fmt: skip
 VALUES = (
     "-1", "nan", "-inf", '"\\u0000"', "[]", "{}", "[[[[]]]]", '["no such thing"]', "1e999", "2020-01-01", '"nothing"',
@@ -37,11 +39,11 @@ _HUGE = "99999999999999999999"
 # values that are no mistake where they stand; written down, for who would tell is who is tried
 FIT = {
     ("field.projection", "-1"), ("field.projection", "-0.5"), ("field.projection", "[]"), ("flight.imax", "[]"),
-    ("faults.absent", "[]"), ("track.to", "[]"),
+    ("faults.absent", "[]"), ("track.to", "[]"), ("cost.cpu", "{}"),
 } | {(key, _HUGE) for key in (
     "eval_every", "checkpoint_every", "field.projection", "flight.dmin", "flight.vmax", "sensor.altitude",
     "sensing.decay_length", "sensing.keep_last", "train.kappa", "train.batch_size", "train.eta", "train.eta_local",
-    "server.clip", "cost.deadline", "theory.every",
+    "server.clip", "world.deadline", "vehicle.battery", "vehicle.airframe.drag", "cost.deadline", "theory.every",
 )}  # fmt: skip
 
 

@@ -24,6 +24,8 @@ def main(place: Path) -> None:
         found = summarise(place / name, "afl-quant")
         assert found
         assert found.accuracy_full is not None
+        assert found.paper_bits
+        assert found.joules is not None
         share = found.uplink_bytes * 8 / found.paper_bits
         print(f"{name:<14}{100 * found.accuracy_full:>8.1f} %{found.uplink_bytes / 1e6:>10.2f}{share:>14.3f}", end="")
         print(f"{found.joules:>10.0f}")

@@ -2,12 +2,14 @@
 
 Nothing is trained: what would be trained is noted. A foreign exception is anything but ReplyError, from `read_order` or
 from `Vehicle.train`. A wrong accept is training for an order outside the vehicle's config and policy: another run,
-vehicle, row, round or exchange, a share outside 0 to 1, weights out of range or not finite, or more models in an
-exchange than allowed. What is sent down is looked at for itself in downlinks.py.
+vehicle, row, round or exchange, a share outside 0 to 1, times or means that no mission has, weights out of range or
+not finite, or more models in an exchange than allowed. What is sent down is looked at for itself in downlinks.py.
 """
 
 import random
+import struct
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +32,9 @@ CONFIG = load_config("smoke", ["rounds=3", "vehicles=3"])
 RUN, VEHICLE = run_identity(CONFIG), 1
 EXCHANGES = {"afl": 1, "scaffold": 2, "EDEN, 1 bit": 1}
 SIZES = (40, 6)
-FIELDS = ("run", "algorithm", "vehicle", "round", "share", "exchange")
+FIELDS = ("run", "algorithm", "vehicle", "round", "share", "exchange", "brief", "arrive")
+BRIEF = [30.0, 1e7, 29.6e9, 11.0, 0.4]  # seconds, bits per second, FLOPs per second, watts, watts
+LATEST, LARGEST = 1e9, 1e18  # seconds of a mission, and any of a vehicle's means
 POLICIES = (
     Policy(),
     Policy(algorithms=["afl", "unknown"], rounds=2, models=1, largest=0.5),
@@ -39,6 +43,11 @@ POLICIES = (
 NEAR = {
     "algorithm": list(EXCHANGES), "run": [RUN.upper(), RUN[:-1]],
     "share": [0.0, 1.0, -0.5, 1.5, float("nan"), 1],
+    "brief": [[], BRIEF[:4], [*BRIEF, 1.0], [*BRIEF[:4], -1.0], [*BRIEF[:4], float("nan")], [1e19, *BRIEF[1:]],
+              [0.0] * 5, [1, 2, 3, 4, 5]],
+    "arrive": [struct.pack(f"<{len(times)}d", *times) for times in (
+        [], [0.0], [5.0, 5.0], [7.0, 3.0], [-1.0], [float("nan")] * 2, [float("nan"), 9.0, float("nan")],
+        [float("inf")], [1e9], [1.1e9], [0.0] * 4)] + [bytes(9), bytes(800_000)],
 }  # fmt: skip
 Records = dict[str, Any]  # values by name of the record; another kind of record, or an error, as an object
 
@@ -147,6 +156,7 @@ def _check_noted(
         raise Violation(f"outside the policy: {order}")
     if not 0 <= order.exchange < EXCHANGES[order.algorithm] or not 0 <= order.share <= 1:
         raise Violation(f"outside the policy: {order}")
+    _check_mission(order)
     for name, array in sent.items():
         exact = [abs(int(x) if array.dtype.kind in "iub" else float(x)) for x in array.reshape(-1).tolist()]
         if not all(x < float("inf") for x in exact) or (name == "weights" and max(exact, default=0) > policy.largest):
@@ -158,8 +168,21 @@ def _check_noted(
         raise Violation(f"{len(answered)} models in one exchange")
 
 
+def _check_mission(order: Order) -> None:
+    """Raise Violation if a vehicle was told times or means that no mission has."""
+    times = struct.unpack(f"<{order.round + 1}d", order.arrive)
+    known = [time for time in times if time == time]
+    if any(not 0 <= time <= LATEST for time in known) or any(late < early for early, late in pairwise(known)):
+        raise Violation(f"arrivals that cannot be: {times}")
+    means = order.brief
+    if len(means) not in (0, len(BRIEF)) or any(type(x) is not float or not 0 <= x <= LARGEST for x in means):
+        raise Violation(f"means that cannot be: {means}")
+
+
 def _order(label: str, t: int) -> Order:
-    return Order(RUN, label, VEHICLE, t, 0.25, 0)
+    return Order(
+        RUN, label, VEHICLE, t, 0.25, 0, list(BRIEF), struct.pack(f"<{t + 1}d", *(60.0 * k for k in range(t + 1)))
+    )
 
 
 def _records(order: Order, content: bytes) -> Records:
@@ -207,6 +230,8 @@ def _damage(records: Records, rand: random.Random) -> None:
         name = rand.choice((*FIELDS, *FIELDS, "x"))
         near = NEAR.get(name, [0, 1, 2, 3, 9, -1, 0.5, True])
         job[name] = rand.choice(near) if rand.random() < 0.6 else _carried(rand)
+        if name == "round" and type(job[name]) is int and 0 <= job[name] < 99:
+            job["arrive"] = bytes(8 * (job[name] + 1))  # else the number of arrivals alone tells
     elif how == 4:
         job.pop(rand.choice(FIELDS))
     elif how == 5:

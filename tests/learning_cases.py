@@ -21,6 +21,8 @@ from skyfed.station import Report, Station
 from skyfed.tasks import Pictures, Task
 from skyfed.types import Arrays, Raw, Update
 from skyfed.wire import Message, Reference
+from skyfed.world import World
+from skyfed.world.world import VehicleRow
 
 _vehicles = count()
 
@@ -48,17 +50,29 @@ def message_of(update: Update, known: Reference, weight: float = 1.0) -> Message
 
 
 class Memory:
-    """A recorder that keeps everything."""
+    """A recorder that keeps everything: states, memories and reports, and of the world what a run would keep.
 
-    def __init__(self) -> None:
+    worlds  the world's state after every round        rows  its rows of the table of vehicles
+    costs   its columns of the table of uploads, by vehicle
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
         self.states: list[Arrays] = []
         self.memories: list[dict[int, Arrays]] = []
         self.reports: list[Report] = []
+        self.worlds: list[Arrays] = []
+        self.rows: list[list[VehicleRow]] = []
+        self.costs: list[dict[int, dict[str, float]]] = []
 
     def record(self, state: Arrays, memories: dict[int, Arrays], report: Report) -> None:
         self.states.append(state)
         self.memories.append(dict(memories))
         self.reports.append(report)
+        self.worlds.append({name: array.copy() for name, array in self._world.state().items()})
+        self.rows.append([dict(row) for row in self._world.rows()])
+        came = {upload.vehicle for upload in report.uploads}
+        self.costs.append({u: dict(self._world.upload_costs(u)) for u in sorted(came)})
 
 
 def onboard_of(config: Config, task: Task | Pictures | None = None, dtype: torch.dtype = torch.float32) -> Onboard:
@@ -85,11 +99,17 @@ def station_of(
     onboard: Onboard | None = None,
     plan: FleetPlan | None = None,
     memories: dict[int, Arrays] | None = None,
+    kept: Arrays | None = None,
 ) -> Station:
-    """Return the station of a row before round 0; jobs are done in this process unless a driver is given."""
+    """Return the station of a row before round 0, or with the world's state that was kept after a later one.
+
+    Jobs are done in this process unless a driver is given.
+    """
     onboard = onboard or onboard_of(config)
     plan = plan or fleet_plan(config.vehicles, config.rounds)
     world = world_of(config, onboard.task, plan)
+    if kept is not None:
+        world.restore(kept)
     return Station(label, onboard, world, driver or onboard, memories)
 
 
@@ -100,7 +120,7 @@ def start_of(station: Station) -> Arrays:
 
 def run_row(station: Station, state: Arrays | None = None, first: int = 0) -> Memory:
     """Run a row to its end and return everything that was recorded."""
-    memory = Memory()
+    memory = Memory(station.world)
     final = run(station, memory, start_of(station) if state is None else state, first)
     assert final is memory.states[-1]
     return memory

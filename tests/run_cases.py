@@ -93,6 +93,7 @@ TINY = (
     "train.kappa=3",
     "quantise.bucket=64",
 )
+LAW = ('world.time="law"', 'field.follows="rounds"')  # the paper's abstract units: training alone takes time
 
 
 def tiny_config(*overrides: str, base: Sequence[str] = TINY) -> Config:

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from learning_cases import exchanged, job_of, run_row, start_of, station_of
-from run_cases import tiny_config
+from run_cases import LAW, tiny_config
 from skyfed.errors import BadInputError
 from skyfed.station import Station
 from skyfed.theory.allocate import DELTAS, RAWS, choose, pruning_errors
 from skyfed.wire import paper_bits
-from skyfed.world import Effort, round_flops
+from skyfed.world import round_flops
 
 
 def test_pruning_errors_are_those_of_the_smallest_entries():
@@ -91,23 +91,31 @@ def test_the_work_stays_within_its_budget(work):
 
 
 def test_joules_and_deadlines_count_too():
+    """Vehicle 0 flies 200 m in round 1, looks at the ground for 10 s, trains and sends; by hand from its means."""
     loose = fleet("2ceoafl")
     engine, train = loose.onboard.engine, loose.onboard.config.train
+    kit = loose.onboard.kit(job_of(loose, 0, 1))
     flops = round_flops(train, engine.multiplications, len(loose.world.observe(0, 1)))
-    spent = loose.world.spent(0, 1, Effort(train.rho + train.kappa, flops, engine.layout.size * 4))
-    tight = fleet("2ceoafl", f"theory.joules={0.3 * (spent.train_joules + spent.send_joules)}")
-    deadline = spent.fly_seconds + 0.5 * (spent.train_seconds + spent.send_seconds)
+    work, size, brief = train.rho + train.kappa, engine.layout.size * 4, loose.world.brief(0, 1)
+    training, sending = work * flops / 29.6e9, 8 * size / brief["rate"]
+    spent = kit.spend(work, size)
+    assert brief["elapsed"] == 200 / 10 + 10
+    assert spent.seconds == pytest.approx(30 + training + sending)
+    assert spent.joules == pytest.approx(11 * training + (0.1 / 0.35 + 0.1) * sending)
+    tight = fleet("2ceoafl", f"theory.joules={0.3 * spent.joules}")
     assert choice(loose) == (0.0, 1.0)
     assert choice(tight) != (0.0, 1.0)
-    assert choice(fleet("2ceoafl", f"cost.deadline={deadline}")) != (0.0, 1.0)
+    assert choice(fleet("2ceoafl", f"world.deadline={30 + 0.5 * (training + sending)}")) != (0.0, 1.0)
+    assert choice(fleet("2ceoafl", f"world.deadline={30 + 1.2 * (training + sending)}")) == (0.0, 1.0)
 
 
 def test_without_pruning_there_are_no_dense_steps():
-    station = fleet("2ceoafl", "cost.model=law")
+    station = fleet("2ceoafl", *LAW)
     _, report = exchanged(station, 1, vehicles=[0])
     facts = report.uploads[0].facts
     assert (facts["delta"], facts["kept"], facts["pruned_share"]) == (0.0, station.onboard.engine.layout.size, 0.0)
-    assert report.spent[0].train_seconds == 3  # kappa, and no rho
+    station.world.close(1)
+    assert station.world.upload_costs(0)["modelled_seconds"] == 3  # kappa, and no rho
 
 
 def test_a_whole_run_with_choices():

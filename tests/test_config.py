@@ -62,8 +62,9 @@ def test_no_source_means_the_default_preset():
 def test_the_paper_preset_is_what_the_paper_prints():
     paper = load_config("paper")
     assert (paper.vehicles, paper.rounds, paper.field.classes) == (10, 100, 10)
-    assert (paper.flight.method, paper.flight.windows, paper.flight.vmax) == ("sca", "paper", None)
+    assert (paper.flight.method, paper.flight.windows, paper.flight.vmax) == ("sca", "paper", "unlimited")
     assert (paper.sensing.initial, paper.sensing.decay_length) == (512, 1.0)
+    assert (paper.sensing.model, paper.world.time, paper.field.follows) == ("eq6", "law", "rounds")
 
 
 # the effective config is complete and reads back
@@ -73,6 +74,9 @@ def test_the_paper_preset_is_what_the_paper_prints():
     "overrides",
     [
         ["flight.vmax=150"],
+        ["flight.vmax=speed", "vehicle.speed=12", "world.flight_time=20"],
+        ["vehicle.computer=['phone','raspberry-pi-5','phone']"],
+        ["vehicle.computer={name='own',watts=5,idle_watts=1,flops=1e9,memory=1000}"],
         ["field.origin=[52.5,13.4]"],
         ["flight.imax=[[1],[2],[3],[4]]"],
         ["flight.imax=[[[1],[2],[3],[4]]]"],
@@ -107,7 +111,7 @@ trees = st.fixed_dictionaries(
         "flight": st.fixed_dictionaries(
             {"dmin": st.floats(0, 1e6)},
             optional={
-                "vmax": lengths,
+                "vmax": lengths | st.sampled_from(["speed", "unlimited"]),
                 "imax": st.recursive(st.integers(0, 9), lambda inner: st.lists(inner, max_size=3), max_leaves=4),
                 "sca": st.fixed_dictionaries({"precision": lengths}),
             },
@@ -157,7 +161,7 @@ def test_differences_name_the_keys_and_both_values():
     assert differences(a, a) == []
     assert sorted(line.split(":")[0] for line in differences(a, b)) == ["field.bases", "flight.vmax", "seed"]
     assert "seed: 0 -> 3" in differences(a, b)
-    assert "flight.vmax: None -> 80.0" in differences(a, b)
+    assert "flight.vmax: unlimited -> 80.0" in differences(a, b)
 
 
 # overrides
@@ -184,6 +188,9 @@ def test_differences_name_the_keys_and_both_values():
         ("field.projection=-1.5", "field.projection", -1.5),
         ("field.projection=random", "field.projection", "random"),
         ("flight.vmax=120", "flight.vmax", 120.0),
+        ("flight.vmax=speed", "flight.vmax", "speed"),
+        ("world.wind=[3,-1]", "world.wind", (3.0, -1.0)),
+        ("vehicle.computer=phone", "vehicle.computer", "phone"),
     ],
 )
 def test_an_override_of_each_kind_of_value(override, path, value):
@@ -208,7 +215,10 @@ def test_one_override_sets_one_key():
 
 UNKNOWN = [
     ("sed=1", "sed", "seed"),
-    ("vehicle=1", "vehicle", "vehicles"),
+    ("vehicels=1", "vehicels", "vehicles"),
+    ("vehicle.sped=1", "vehicle.sped", "speed"),
+    ("world.dedline=1", "world.dedline", "deadline"),
+    ("world.channel.bandwith=1", "world.channel.bandwith", "bandwidth"),
     ("fielt.zeta=1", "fielt", "field"),
     ("field.clases=3", "field.clases", "classes"),
     ("flight.vmx=3", "flight.vmx", "vmax"),
@@ -233,8 +243,9 @@ MALFORMED = [
     "field.origin=north", "sensor.altitude=0", "sensor.altitude=inf", "sensor.fov=90", "sensor.fov=0",
     "flight.method=magic", "flight.method=1", "flight.dmin=-1", "flight.dmin=true", "flight.dmin=inf",
     "flight.imax=-1", "flight.imax=1.5", "flight.imax=[[1.5]]", "flight.imax=many", "flight.imax=[[[[1]]]]",
-    "flight.vmax=0", "flight.vmax=nan", "flight.vmax=none", "flight.windows=daily", "flight.epsilon=0",
-    "flight.epsilon=2", "flight.field=both", "flight.placement=edge", "flight.hold=-1", "flight.sca=1",
+    "flight.vmax=0", "flight.vmax=nan", "flight.vmax=none", "flight.vmax=inf", "flight.windows=daily",
+    "flight.epsilon=0", "flight.epsilon=2", "flight.field=both", "flight.placement=edge", "flight.hold=-1",
+    "flight.sca=1",
     "flight.sca.iterations=0", "flight.sca.precision=0", "flight.sca.start=here", "flight.sca.sides=2",
     "flight.sca.sides=65", "flight.sca.solver=cplex", "flight.sca.seconds=0", "sensing.initial=0",
     "sensing.initial=1.5", "sensing.initial=100000000", "sensing.decay_length=0", "sensing.decay_length=inf",
@@ -242,8 +253,9 @@ MALFORMED = [
     "flight.constraints={use='x.py:Y'}", "flight.constraints=x.py:Y", "flight.constraints=[3]",
     "flight.constraints=['no path']", "data.name=3", "data.dirichlet=0", "model.width=0", "train.eta=nan",
     "train.central_steps=some", "prune.delta=1", "prune.delta=[]", "quantise.s=0", "quantise.scheme=x",
-    "quantise.bucket=x", "server.alpha=x", "server.aggregate=x", "cost.model=x", "cost.battery=-1", "cost.deadline=0",
-    "cost.cpu=fast", "theory.every=-1", "faults.absent=1.0", "faults.absent=2", "faults.absent=[[1]]",
+    "quantise.bucket=x", "server.alpha=x", "server.aggregate=x", "world.time=x", "vehicle.battery=-1",
+    "world.deadline=0", "vehicle.computer=fast", "vehicle=1", "vehicle.reserve=1", "world.wind=3", "theory.every=-1",
+    "faults.absent=1.0", "faults.absent=2", "faults.absent=[[1]]",
     "faults.spoil=[[0,0,'x']]", "fleet.poll=9", "fleet.tries=0", "track.to=['x']", "track.to=tensorboard", "device=3",
 ]  # fmt: skip
 
@@ -634,6 +646,24 @@ def test_settings_of_version_0_1_are_read_by_their_new_name():
     assert load_config("smoke", ["train.genie_steps=7"]).train.central_steps == 7
     with pytest.raises(BadInputError, match=r"train\.central_steps = 0"):
         load_config({"train": {"genie_steps": 0}})
+
+
+def test_the_longest_leg_is_a_number_what_the_speed_allows_or_unlimited():
+    assert load("flight.vmax=80").longest_leg == 80
+    assert load("flight.vmax=speed", "vehicle.speed=12", "world.flight_time=20").longest_leg == 240
+    assert load("flight.vmax=unlimited").longest_leg == float("inf")
+
+
+def test_a_world_without_mission_time_has_nothing_that_follows_it():
+    says = 'world.time = "law" has no mission time; allowed: field.follows = "rounds" and sensing.model = "eq6"'
+    assert refusal('world.time="law"', 'field.follows="mission"') == says
+    assert refusal('world.time="law"', 'field.follows="rounds"', 'sensing.model="footprint"') == says
+    assert load('world.time="law"', 'field.follows="rounds"', 'sensing.model="eq6"').world.time == "law"
+
+
+def test_a_fleet_has_one_computer_for_all_or_one_for_each():
+    message = refusal("vehicle.computer=['phone','phone']")
+    assert "2 in the list; allowed: one for all, or one for each of 3" in message
 
 
 def test_a_table_stays_as_it_was_given(tmp_path, monkeypatch):

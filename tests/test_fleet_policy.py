@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,12 @@ from skyfed.wire import encode_content
 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # Flower's messages ask who writes them
 KNOWN = pictures().task()
 BOTH = 'algorithms=["afl", "afl-quant"]'
+BRIEF = [30.0, 1e7, 29.6e9, 11.0, 0.4]  # seconds, bits per second, FLOPs per second, watts, watts
+
+
+def arrivals(t: int) -> bytes:
+    """When a vehicle arrived in every round up to t: one a minute."""
+    return (60.0 * np.arange(t + 1, dtype="<f8") + 20).tobytes()
 
 
 class Asked:
@@ -39,12 +46,12 @@ class Asked:
         self.config: Config = tiny_config(BOTH)
         self.onboard = Onboard(self.config, KNOWN)
         plan = fleet_plan(self.config.vehicles, self.config.rounds).only(1)
-        self.vehicle = Vehicle(self.onboard, world_of(self.config, KNOWN, plan), 1, place)
+        self.vehicle = Vehicle(self.onboard, partial(world_of, self.config, KNOWN, plan), 1, place)
         initial = self.onboard.engine.initial()
         self.model: Arrays = {"weights": initial.weights, "buffers": initial.buffers}
 
     def order(self, label: str = "afl-quant", t: int = 0, exchange: int = 0) -> Order:
-        return Order(run_identity(self.config), label, 1, t, 0.3, exchange)
+        return Order(run_identity(self.config), label, 1, t, 0.3, exchange, BRIEF, arrivals(t))
 
     def ask(self, order: Order | None = None, **changed: np.ndarray) -> Upload:
         order = order or self.order()
@@ -157,7 +164,7 @@ def test_nothing_that_a_job_raises_ends_a_vehicle(monkeypatch, error):
 
     monkeypatch.setattr(client_app, "board", lambda place, vehicle: Broken())
     context = Context(1, 1, {"folder": "x", "partition-id": 1}, RecordDict(), {})
-    message = ask(1, Order("run", "afl", 1, 0, 1.0, 0), b"", 60.0, 1)
+    message = ask(1, Order("run", "afl", 1, 0, 1.0, 0, BRIEF, arrivals(0)), b"", 60.0, 1)
     with pytest.raises(ReplyError, match=type(error).__name__):
         read_reply(client_app.app(message, context), {})
 

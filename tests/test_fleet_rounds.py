@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,18 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from learning_cases import Relay
-from run_cases import fleet_plan, pictures, tiny_config
+from run_cases import LAW, fleet_plan, pictures, tiny_config
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config
 from skyfed.drivers.flower import driver as driver_module
 from skyfed.drivers.flower.driver import AloneError, FlowerDriver, Node
-from skyfed.drivers.flower.messages import ReplyError, answer, read_order, read_reply, refuse
+from skyfed.drivers.flower.messages import Order, ReplyError, answer, read_order, read_reply, refuse
 from skyfed.drivers.flower.onboard import Vehicle
 from skyfed.errors import BadInputError, one_line
 from skyfed.jobs import Driver, Job, Upload
 from skyfed.onboard import Onboard
 from skyfed.runs.columns import named
+from skyfed.runs.folder import run_identity
 from skyfed.runs.start import world_of
 from skyfed.simulate import federated_round
 from skyfed.station import Report, Station
@@ -81,7 +83,7 @@ class Fleet:
         self.start = start_of(self.onboard)
 
     def board(self, vehicle: int) -> Vehicle:
-        return Vehicle(Onboard(self.config, KNOWN), world(self.config, vehicle), vehicle)
+        return Vehicle(Onboard(self.config, KNOWN), partial(world, self.config, vehicle), vehicle)
 
     def driver(self) -> FlowerDriver:
         return FlowerDriver(self.onboard, self, self.roll_call, self.lines.append, self.idle)
@@ -196,7 +198,7 @@ def test_a_round_over_the_grid_is_a_round():
 
 
 def test_a_vehicle_chooses_by_its_share_of_all_data_though_it_holds_only_its_own():
-    bound = ["server.alpha=data", "prune.delta=bound", "theory.payload=0.5", "theory.sigma2=100"]
+    bound = ["server.alpha=data", "prune.delta=bound", "theory.payload=0.5", "theory.sigma2=60", "sensing.n_max=60"]
     fleet = Fleet(settings(*bound, "theory.gradient2=0"))
     _, report = fleet.round(2)
     jobs: list[Job] = []
@@ -214,6 +216,35 @@ def test_a_vehicle_chooses_by_its_share_of_all_data_though_it_holds_only_its_own
     assert [each.data for each in report.uploads] == [each.data for each in here.uploads]
     alone = [fleet.onboard.do(replace(job, words={**job.words, "share": 1 / 3})) for job in jobs]
     assert [each.data for each in alone] != [each.data for each in here.uploads]  # so the share does matter
+
+
+def test_a_round_over_the_grid_without_mission_time_is_a_round():
+    """Nobody has means to be told of, and arrivals are the numbers of rounds."""
+    fleet = Fleet(settings(*LAW))
+    for t in range(3):
+        state, report = fleet.round(t)
+        alone, other = one_round(fleet.onboard, fleet.onboard, t, fleet.start)
+        assert not report.dropped
+        assert [upload.data for upload in report.uploads] == [upload.data for upload in other.uploads]
+        assert same(state, alone)
+
+
+def test_a_vehicle_senses_along_the_times_that_it_is_told():
+    """The station's clock decides when a vehicle arrived, so what it holds; its own flights alone cannot tell."""
+    fleet = Fleet(settings("sensing.n_max=60"))
+    orders = []
+    for shift in (0.0, 60.0):
+        board = fleet.board(0)
+        times = np.array([20.0, 80.0, 140.0]) + shift
+        order = Order(
+            run_identity(fleet.config), "2ceoafl", 0, 2, 1 / 3, 0, [30.0, 1e7, 29.6e9, 11.0, 0.4], times.tobytes()
+        )  # fmt: skip
+        held = board._world_of(order).observe(0, 2)
+        station = world(fleet.config)
+        station.flights.tell(0, times)
+        assert np.array_equal(held, station.observe(0, 2))
+        orders.append(held)
+    assert len(orders[0]) != len(orders[1])  # psi is another a minute later
 
 
 def test_a_row_with_a_label_and_settings_of_its_own_goes_over_the_grid():
@@ -410,7 +441,7 @@ def test_too_few_for_too_long_stops_the_station():
 def test_a_vehicle_prepared_for_another_run_says_so():
     fleet = Fleet(settings())
     other = settings("train.eta=0.5")
-    fleet.boards[1] = Vehicle(Onboard(other, KNOWN), world(other), 1)
+    fleet.boards[1] = Vehicle(Onboard(other, KNOWN), partial(world, other), 1)
     _, report = fleet.round()
     assert "prepared for run" in report.dropped[1]
 

@@ -377,17 +377,15 @@ def test_the_digests_are_of_the_model_and_of_every_upload(whole):
     assert len(set(uploads)) == len(uploads) > 0
 
 
-def test_algorithms_share_their_data_and_ratios(whole):
-    """They differ only in what they do."""
-    sizes = {
-        name: [(row["train_size"], row["test_size"]) for row in read_parquet(whole / name / "rounds.parquet")]
-        for name in ALGORITHMS
-    }
-    assert len({tuple(found) for found in sizes.values()}) == 1
-    ratios = [
-        [row["delta"] for row in read_parquet(whole / name / "uplink.parquet")] for name in ("afl-prune", "2ceoafl")
+def ratios(place: Path) -> list[list[float]]:
+    return [
+        [row["delta"] for row in read_parquet(place / name / "uplink.parquet")] for name in ("afl-prune", "2ceoafl")
     ]
-    assert ratios[0] == ratios[1]
+
+
+def test_algorithms_share_their_ratios(whole):
+    one, other = ratios(whole)
+    assert one == other
 
 
 # without the command line: states a kill can leave behind
@@ -431,6 +429,29 @@ def go(place: Path, config: Config, *stop: object) -> Watcher:
         except StopHereError:
             assert stop
     return watcher
+
+
+def test_algorithms_share_their_data_and_ratios_where_psi_follows_the_rounds(tmp_path):
+    """They differ only in what they do; where psi follows mission time, each has the data of its own clock."""
+    for follows in ("rounds", "mission"):
+        go(tmp_path / follows, tiny_config("rounds=4", f"field.follows={follows}"))
+    sizes = {
+        name: [
+            (row["train_size"], row["test_size"]) for row in read_parquet(tmp_path / "rounds" / name / "rounds.parquet")
+        ]
+        for name in ALGORITHMS
+    }
+    assert len({tuple(found) for found in sizes.values()}) == 1
+    assert len(set(next(iter(sizes.values())))) == 4  # they do grow
+    one, other = ratios(tmp_path / "rounds")
+    assert one == other
+    clocks = {
+        name: tuple(row["clock"] for row in read_parquet(tmp_path / "mission" / name / "rounds.parquet"))
+        for name in ALGORITHMS
+    }
+    assert clocks.pop("sgd") == (None,) * 4  # nobody flies for it
+    assert len(set(clocks.values())) == 4
+    assert all(clock == tuple(sorted(clock)) for clock in clocks.values())
 
 
 def small(*overrides: str) -> Config:

@@ -14,6 +14,7 @@ from skyfed.config import load_config
 from skyfed.errors import BadInputError
 from skyfed.jobs import Jobs, Reply
 from skyfed.simulate import Once, federated_round
+from skyfed.station import Report, Station
 from skyfed.types import Arrays, Quantised, Update
 from skyfed.wire import Reference, encode_model
 
@@ -211,6 +212,13 @@ def models(size: int = 5000) -> tuple[Arrays, Arrays]:
     return last, {**last, "weights": last["weights"] * np.float32(1.0001)}
 
 
+def announced(station: Station, sent: dict[int, Arrays], had: dict[int, Arrays]) -> Report:
+    """What is counted of a model that is sent down in round 3."""
+    report = Report(2)
+    station.announce(3, sent, had, report)
+    return report
+
+
 def test_the_broadcast_is_a_difference_for_those_who_had_the_last_model():
     last, model = models()
     base, known = (Reference(m["weights"], m["buffers"], np.array([0, 5000])) for m in (last, model))
@@ -218,14 +226,16 @@ def test_the_broadcast_is_a_difference_for_those_who_had_the_last_model():
     assert less < 0.6 * dense
     station = station_of(tiny_config('algorithms=["afl"]'), "afl")
 
-    def spent(had: list[int], sent: list[int]) -> int:
-        return station.downlink_bytes(3, dict.fromkeys(sent, model), dict.fromkeys(had, last))
+    def spent(had: list[int], sent: list[int]) -> tuple[int, int, list[int]]:
+        """Bytes of all messages, bytes with equal ones counted once, and what each vehicle is to receive."""
+        report = announced(station, dict.fromkeys(sent, model), dict.fromkeys(had, last))
+        return report.downlink_bytes, report.broadcast_bytes, station.world.radios.pending.tolist()
 
-    assert spent([0, 1, 2], [0, 1]) == 2 * less
-    assert spent([0], [0, 1, 2]) == less + 2 * dense
-    assert spent([0], []) == 0
+    assert spent([0, 1, 2], [0, 1]) == (2 * less, less, [less, less, 0])
+    assert spent([0], [0, 1, 2]) == (less + 2 * dense, less + dense, [less, dense, dense])
+    assert spent([0], []) == (0, 0, [0, 0, 0])
     station = station_of(tiny_config('algorithms=["afl"]', "server.downlink=dense"), "afl")
-    assert spent([0, 1], [0, 1]) == 2 * dense
+    assert spent([0, 1], [0, 1]) == (2 * dense, dense, [dense, dense, 0])
 
 
 def test_models_of_their_own_are_counted_each_by_itself():
@@ -233,10 +243,21 @@ def test_models_of_their_own_are_counted_each_by_itself():
     last, model = models()
     other = {**model, "weights": np.zeros(5000, np.float32)}
     station = station_of(tiny_config('algorithms=["afl"]'), "afl")
-    each = [station.downlink_bytes(3, {0: sent}, {0: last}) for sent in (model, other)]
+    each = [announced(station, {0: sent}, {0: last}).downlink_bytes for sent in (model, other)]
     assert each[0] != each[1]
-    assert station.downlink_bytes(3, {0: model, 1: other, 2: model}, dict.fromkeys(range(3), last)) == (
-        2 * each[0] + each[1]
-    )
-    swapped = station.downlink_bytes(3, {0: model, 1: model}, {0: last, 1: other})
-    assert swapped == each[0] + station.downlink_bytes(3, {1: model}, {1: other})
+    three = announced(station, {0: model, 1: other, 2: model}, dict.fromkeys(range(3), last))
+    assert (three.downlink_bytes, three.broadcast_bytes) == (2 * each[0] + each[1], each[0] + each[1])
+    swapped = announced(station, {0: model, 1: model}, {0: last, 1: other})
+    own = announced(station, {1: model}, {1: other}).downlink_bytes
+    assert (swapped.downlink_bytes, swapped.broadcast_bytes) == (each[0] + own, each[0] + own)
+
+
+def test_what_is_announced_in_one_round_adds_up():
+    """A method with several exchanges sends several times."""
+    last, model = models()
+    station, report = station_of(tiny_config('algorithms=["afl"]'), "afl"), Report(0)
+    for _ in range(2):
+        station.announce(3, {0: model, 1: model}, {0: last}, report)
+    once = announced(station, {0: model, 1: model}, {0: last})
+    assert report.downlink_bytes == 2 * once.downlink_bytes
+    assert report.broadcast_bytes == 2 * once.broadcast_bytes

@@ -37,7 +37,7 @@ class RadioSettings(StrictSettings):
     def _finite(self) -> "RadioSettings":
         """The radio must get finite rates from a default channel and draw finite power."""
         if not (isfinite(self.sending_power) and finite(ChannelSettings.model_construct(), self)):
-            raise ValueError("radio: allowed: values that give a finite power and a finite rate at 10 km")
+            raise ValueError("power, noise_figure: allowed: values that give a finite power and a finite rate at 10 km")
         return self
 
     @property
@@ -86,7 +86,7 @@ class ChannelSettings(StrictSettings):
     def _finite(self) -> "ChannelSettings":
         """A default radio far away and near by must have a rate both ways."""
         if not finite(self, RadioSettings.model_construct()):
-            raise ValueError("channel: allowed: values that give a finite rate at 10 km, both ways")
+            raise ValueError("noise, losses: allowed: values that give a finite rate at 10 km, both ways")
         return self
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from skyfed.errors import BadInputError, one_line
 from skyfed.world.links import UNLIMITED
 
 _DEVICE = {"frequency": 1.5e9, "cycles_per_flop": 0.25, "capacitance": 1e-28}  # the computer of version 0.1
@@ -10,7 +11,14 @@ _AIRFRAME = ("blade_power", "induced_power", "tip_speed", "induced_velocity", "d
 _RADIO = ("power", "circuit_power", "efficiency")
 _CHANNEL = ("carrier", "noise", "los_a", "los_b", "loss_los", "loss_blocked")
 _ANY_SNR = -300.0  # dB; every link of version 0.1 had a rate
+_KNOWN = {  # the settings of each table
+    "cost": ("model", "t_train", "e_train", "deadline", "late", "battery", "cpu", "flight", "radio"),
+    "cost.cpu": tuple(_DEVICE),
+    "cost.flight": ("speed", *_AIRFRAME),
+    "cost.radio": ("bandwidth", "noise_figure", *_RADIO, *_CHANNEL),
+}
 _BANDWIDTH, _VEHICLES = 1e6, 10  # of one vehicle, and how many there were where a config did not say
+_MANY = 10**6  # vehicles: more than any config may have
 
 
 def translate_costs(tree: dict[str, Any]) -> dict[str, Any]:
@@ -22,24 +30,23 @@ def translate_costs(tree: dict[str, Any]) -> dict[str, Any]:
     cost = tree.get("cost")
     if not isinstance(cost, dict):
         return tree
-    cpu, flight, radio = (_table(cost, name) for name in ("cpu", "flight", "radio"))
-    vehicles = tree.get("vehicles", _VEHICLES)
+    _refuse_unknown(cost)
+    cpu, flight, radio = (cost.get(name, {}) for name in ("cpu", "flight", "radio"))
+    given = tree.get("vehicles", _VEHICLES)
+    vehicles = given if isinstance(given, int) and 0 < given < _MANY else 1  # which is refused for itself
     channel = {name: radio[name] for name in _CHANNEL if name in radio}
-    channel["bandwidth"] = radio.get("bandwidth", _BANDWIDTH) * vehicles if isinstance(vehicles, int) else _BANDWIDTH
+    channel["bandwidth"] = radio.get("bandwidth", _BANDWIDTH) * vehicles
     channel |= {"efficiency": 1.0, "most_bits": UNLIMITED, "least_snr_db": _ANY_SNR}
     if "noise_figure" in radio:
         channel["station_noise_figure"] = radio["noise_figure"]
     world = {name: cost[name] for name in ("t_train", "e_train", "deadline", "late") if name in cost}
     world |= {"battery": "ignore", "dwell": 0.0, "channel": channel}
     if "model" in cost:
-        world["time"] = {"device": "mission"}.get(cost["model"], cost["model"])
-    vehicle = {
-        name: value for name, value in (("battery", cost.get("battery")), ("speed", flight.get("speed"))) if value
-    }
+        world["time"] = "mission" if cost["model"] == "device" else cost["model"]
+    vehicle = {name: table[name] for name, table in (("battery", cost), ("speed", flight)) if name in table}
     vehicle["airframe"] = {name: flight[name] for name in _AIRFRAME if name in flight}
     vehicle["radio"] = {name: radio[name] for name in _RADIO if name in radio}
-    if all(isinstance(cpu.get(name, 0.0), int | float) for name in _DEVICE):
-        vehicle["computer"] = _computer(**(_DEVICE | {name: cpu[name] for name in _DEVICE if name in cpu}))
+    vehicle["computer"] = _computer(**(_DEVICE | cpu))
     before = {
         "world": world,
         "vehicle": vehicle,
@@ -54,12 +61,27 @@ def translate_costs(tree: dict[str, Any]) -> dict[str, Any]:
     return rest
 
 
-def _table(cost: dict[str, Any], name: str) -> dict[str, Any]:
-    table = cost.get(name, {})
-    return table if isinstance(table, dict) else {}
+def _refuse_unknown(cost: dict[str, Any]) -> None:
+    """Raise where there is a setting that version 0.1 did not have, or no number where one is reckoned with here."""
+    tables = {place: cost if place == "cost" else cost.get(place.removeprefix("cost."), {}) for place in _KNOWN}
+    for place, table in tables.items():
+        if not isinstance(table, dict):
+            raise BadInputError(f"{place} = {one_line(str(table))}: must be a table")
+        for name in table:
+            if name not in _KNOWN[place]:
+                key = one_line(f"{place}.{name}")
+                raise BadInputError(f"{key} is not a setting; allowed in [{place}]: {', '.join(_KNOWN[place])}")
+    for place, names in (("cost.cpu", tuple(_DEVICE)), ("cost.radio", ("bandwidth",))):
+        for name in names:
+            value = tables[place].get(name, 0.0)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise BadInputError(f"{place}.{name} = {one_line(str(value))}: must be a number")
 
 
 def _computer(frequency: float, cycles_per_flop: float, capacitance: float) -> dict[str, Any]:
     """Return the same computer by its watts and speed: joules = C cycles f^2, seconds = cycles / f."""
-    watts = capacitance * frequency**3
-    return {"name": "0.1", "watts": watts, "idle_watts": _IDLE, "flops": frequency / cycles_per_flop, "memory": _MEMORY}
+    try:
+        watts, flops = float(capacitance * frequency**3), float(frequency / cycles_per_flop)
+    except ArithmeticError:
+        raise BadInputError("cost.cpu: allowed: values that give a finite time and energy of a round") from None
+    return {"name": "0.1", "watts": watts, "idle_watts": _IDLE, "flops": flops, "memory": _MEMORY}

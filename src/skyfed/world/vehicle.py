@@ -1,12 +1,13 @@
 """A vehicle: its airframe, battery, computer and radio."""
 
+from math import isfinite
 from typing import Any
 
-from pydantic import Field, PositiveFloat, field_validator
+from pydantic import Field, PositiveFloat, field_validator, model_validator
 
 from skyfed.settings import StrictSettings
-from skyfed.world.airframe import AirframeSettings
-from skyfed.world.computers import ComputerSettings, computer_of
+from skyfed.world.airframe import AirframeSettings, hovering, landing, leg, take_off
+from skyfed.world.computers import ComputerSettings, computer_of, training_cost
 from skyfed.world.links import RadioSettings
 
 _USUAL = {  # small rotary-wing vehicles
@@ -36,6 +37,23 @@ class VehicleSettings(StrictSettings):
         for each in given if isinstance(given, list) else [given]:
             computer_of(each)
         return given
+
+    @model_validator(mode="after")
+    def _finite(self) -> "VehicleSettings":
+        """A way of 10 km, an hour in the air and a round of training must have a time and an energy."""
+        try:
+            ways = [leg(self.airframe, self.speed, (0.0, 0.0), (1e4, 0.0)), *(
+                each(self.airframe, 100.0) for each in (take_off, landing))]  # fmt: skip
+            given = self.computer if isinstance(self.computer, list) else [self.computer]
+            costs = [training_cost(computer_of(each), 1e12) for each in given]
+            costs += [(way.seconds, way.joules) for way in ways]
+            good = all(isfinite(number) for cost in costs for number in cost)
+            good = good and isfinite(hovering(self.airframe, 3600.0))
+        except ArithmeticError:
+            good = False
+        if not good:
+            raise ValueError("speed, airframe, computer: allowed: values that give a finite time and energy over 10 km")
+        return self
 
 
 def implausible(vehicle: VehicleSettings) -> list[str]:
