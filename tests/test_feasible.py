@@ -88,12 +88,14 @@ def test_whom_the_forecast_sends_home_goes_home_in_that_round(battery, more):
     plan = drifting()
     planned, mission = forecast(plan.positions, config.conditions), as_planned(config, plan)
     went, short = homeward(mission), planned.foreseen < 0.2
-    assert went == {u: int(short[u].argmax()) for u in range(3) if short[u].any()}
-    below = {u for u, row in enumerate(mission.rows[-1]) if u not in went and row["battery_left"] < 0.2 * battery}
-    assert planned.fits(0.2) == (not went and not below)
+    soonest = {u: int(short[u].argmax()) for u in range(3) if short[u].any()}
+    assert min(went.values(), default=None) == min(soonest.values(), default=None)
+    assert all(t >= soonest[u] for u, t in went.items())  # once somebody has gone, rounds may be shorter
+    assert planned.fits(0.2) == (not went)
+    assert min(row["battery_left"] for row in mission.rows[-1]) >= 0.2 * battery * (1 - 1e-9)
     line = verdict(plan.positions, config.conditions)
-    if went or below:
-        assert f"{len({*went, *below})} of 3 vehicles reach their reserve, the first in round " in line
+    if went:
+        assert f"{len(soonest)} of 3 vehicles reach their reserve, the first in round {min(went.values())}," in line
         assert "and go home" in line
     else:
         assert "all land with" in line

@@ -154,6 +154,23 @@ def test_a_flight_longer_than_a_round_still_leaves_the_reserve():
         assert min(landings(mission)) >= 0.2 * battery
 
 
+def test_a_vehicle_knows_how_long_others_fly():
+    """Vehicle 1 hovers while vehicle 0 flies further and further: rounds of 20, 40, 60 s and so on."""
+    plan = fleet_plan(2, 8)
+    places = np.zeros_like(plan.positions)
+    places[0, :, 0] = [200.0 * ((t + 1) // 2) * (-1) ** t for t in range(8)]
+    plan = type(plan)(**{**vars(plan), "positions": places})
+    for battery in range(40_000, 120_000, 2000):
+        config = settings(f"vehicle.battery={battery}", "world.round_time=1", "world.dwell=1", vehicles=2, rounds=8)
+        mission = fly_mission(config, plan, choose=lambda view: [])
+        assert min(landings(mission)) >= 0.2 * battery
+    far = places.copy()
+    far[0] = [9000.0, 0.0]  # out of reach: it never flies, so nobody waits for it
+    mission = fly_mission(config, type(plan)(**{**vars(plan), "positions": far}), choose=lambda view: [])
+    assert set(statuses(mission, 0)) == {"on the ground"}
+    assert set(statuses(mission, 1)) == {"flying"}
+
+
 def test_batteries_that_are_ignored_fly_on():
     mission = flown(LOW, "world.battery='ignore'")
     assert {status for u in range(3) for status in statuses(mission, u)} == {"flying"}

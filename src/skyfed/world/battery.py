@@ -35,6 +35,10 @@ class Batteries:
         """Tell whether a vehicle can spend this and still land with its reserve."""
         return bool(self.left[vehicle] - joules >= self._settings.reserve * self._settings.battery)
 
+    def ready_at(self, vehicle: int, now: float) -> bool:
+        """Tell whether a vehicle is in the air, or can take off by now."""
+        return bool(np.isnan(self.ready[vehicle]) or self.ready[vehicle] <= now)
+
     def charge(self, vehicle: int) -> None:
         """Fill the battery of a vehicle that has been on the ground for long enough."""
         self.charged[vehicle] = self.used[vehicle]

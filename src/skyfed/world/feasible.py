@@ -21,7 +21,7 @@ class Forecast:
 
     seconds   of the whole mission, the way home included
     left      (U, T) share of the battery after each round and the way home from there
-    foreseen  (U, T) the same as a vehicle works it out before the round: as if it lasted as the one before
+    foreseen  (U, T) the same as a vehicle works it out before the round, which may last as the one before
     """
 
     seconds: float
@@ -30,7 +30,7 @@ class Forecast:
 
     def short(self, reserve: float) -> Bools:
         """Tell who reaches this share of its battery in which round; (U, T)."""
-        return np.asarray(np.minimum(self.left, self.foreseen) < reserve)
+        return np.asarray(self.foreseen < reserve)
 
     def fits(self, reserve: float) -> bool:
         """Tell whether everybody flies all rounds and lands with this share of its battery or more."""
@@ -56,8 +56,8 @@ def forecast(positions: Floats, conditions: Conditions) -> Forecast:
     lasts = np.maximum(world.round_time, seconds.max(axis=0) + world.dwell)  # (T,)
     joules = ways + (lasts - seconds) * power
     used = np.cumsum(joules, axis=1)
-    expected = np.concatenate([[world.round_time], lasts[:-1]])
-    foreseen = used - joules + ways + np.maximum(world.dwell, expected - seconds) * power
+    expected = np.maximum(lasts, np.concatenate([[world.round_time], lasts[:-1]]))
+    foreseen = used - joules + ways + (expected - seconds) * power
     total = float(lasts.sum() + homeward[:, -1].max())
     return Forecast(total, 1 - (used + home) / vehicle.battery, 1 - (foreseen + home) / vehicle.battery)
 
@@ -95,6 +95,5 @@ def _remedy(positions: Floats, conditions: Conditions, planned: Forecast) -> str
         other = replace(conditions, vehicle=vehicle.model_copy(update={"speed": float(speed)}))
         if forecast(positions, other).fits(vehicle.reserve):
             return f"with vehicle.speed = {speed} it holds"
-    most = 1 - min(planned.left.min(), planned.foreseen.min())
-    needed = most * vehicle.battery / (1 - vehicle.reserve)
+    needed = (1 - planned.foreseen.min()) * vehicle.battery / (1 - vehicle.reserve)
     return f"a battery of {ceil(needed / _WH)} Wh holds (vehicle.battery = {ceil(needed / 1000)}e3)"

@@ -35,6 +35,7 @@ class Flights:
         self.batteries = Batteries(conditions.vehicle, vehicles)
         self.positions, self.arrive = np.empty((vehicles, 0, 2)), np.empty((vehicles, 0))
         self.clock, self._closed, self._lasted = 0.0, 0, conditions.world.round_time
+        self._all = range(vehicles)
         self._landed = 0.0  # mission seconds at which the last of those who went home is on the ground
         self.status = [GROUNDED] * vehicles
         self.turns = [Spending()] * vehicles
@@ -59,8 +60,11 @@ class Flights:
         t = self.rounds
         live, now = t == self._closed, self.start(t)
         flown, arrive = targets.copy(), np.full(len(targets), np.nan)
-        for u, target in enumerate(targets):
-            self.status[u], self.turns[u] = self._leave(u, target, now, live)
+        ready = [not live or self.batteries.ready_at(u, now + _INSTANT) for u in self._all]
+        ways = [self._way(u, targets[u], ready[u]) for u in self._all]
+        fit = self._fit(targets, ways, ready) if live and self._world.battery == "enforce" and not self._law else ready
+        for u in self._all:
+            self.status[u], self.turns[u] = self._leave(u, ways[u], ready[u] and fit[u])
             if self.status[u] == FLYING:
                 arrive[u] = t if self._law else now + self.turns[u].fly_seconds
             else:
@@ -123,30 +127,41 @@ class Flights:
     def _before(self, vehicle: int, t: int) -> Floats:
         return self.positions[vehicle, t - 1] if t else HOME
 
-    def _leave(self, u: int, target: Floats, now: float, live: bool) -> tuple[str, Spending]:
-        """Decide where a vehicle goes: to the round's place, home, or nowhere."""
+    def _way(self, u: int, target: Floats, ready: bool) -> Leg:
+        """Return the way to the round's place; who is ready on the ground has a full battery and takes off first."""
         if self._law:
-            self.batteries.ready[u] = np.nan
-            return FLYING, Spending()
-        aloft, here = bool(self.batteries.aloft[u]), self._before(u, self.rounds)
-        if live and not aloft and self.batteries.ready[u] > now + _INSTANT:
-            return GROUNDED, Spending()
-        way = self._leg(u, here, target)
-        if not aloft:
+            return Leg(0.0, 0.0, 0.0)
+        way = self._leg(u, self._before(u, self.rounds), target)
+        if self.batteries.aloft[u]:
+            return way
+        if ready:
             self.batteries.charge(u)
-            way = _plus(way, self._lift(u))
-        enforced = live and self._world.battery == "enforce"
-        if enforced and not self.batteries.affords(u, self._round_joules(u, way, target)):
-            return (RETURNING, _and_home(Spending(), self._home(u, here))) if aloft else (GROUNDED, Spending())
-        if not aloft:
-            self.batteries.take_off(u)
-        return FLYING, Spending(fly_seconds=way.seconds, fly_joules=way.joules)
+        return _plus(way, self._lift(u))
 
-    def _round_joules(self, u: int, way: Leg, target: Floats) -> float:
-        """Joules of a whole round and of the way home after it, if the round lasts as planned or as the last one."""
-        rest = max(self._world.dwell, max(self._world.round_time, self._lasted) - way.seconds)
+    def _fit(self, targets: Floats, ways: list[Leg], ready: list[bool]) -> list[bool]:
+        """Tell whose battery allows the round.
+
+        It may last as planned or as the last one, and until everybody who can fly it has looked at the ground.
+        """
+        usual = max(self._world.round_time, self._lasted)
+        able = [ready[u] and self._affords(u, ways[u], targets[u], usual) for u in self._all]
+        lasts = max([usual, *(ways[u].seconds + self._world.dwell for u in self._all if able[u])])
+        return [able[u] and self._affords(u, ways[u], targets[u], lasts) for u in self._all]
+
+    def _affords(self, u: int, way: Leg, target: Floats, lasts: float) -> bool:
+        """Tell whether a vehicle can fly a round that lasts so many seconds, and get home after it."""
+        rest = max(self._world.dwell, lasts - way.seconds)
         power = full_power(self._vehicle, self.computers[u], self._world.wind)
-        return way.joules + rest * power + self._home(u, target).joules
+        return self.batteries.affords(u, way.joules + rest * power + self._home(u, target).joules)
+
+    def _leave(self, u: int, way: Leg, flies: bool) -> tuple[str, Spending]:
+        """Let a vehicle go to the round's place, home, or nowhere."""
+        if flies:
+            self.batteries.take_off(u)
+            return FLYING, Spending(fly_seconds=way.seconds, fly_joules=way.joules)
+        if not self.batteries.aloft[u]:
+            return GROUNDED, Spending()
+        return RETURNING, _and_home(Spending(), self._home(u, self._before(u, self.rounds)))
 
     def _settled(self, u: int, turn: Spending, end: float) -> Spending:
         """Return a turn with the joules of staying in the air."""
