@@ -4,11 +4,21 @@ Associations that even the optimistic network cannot fly are impossible. The bes
 are tried in falling order on points a few metres apart, until one can be placed. If that is the first, it is optimal.
 """
 
-from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
-from skyfed.flight.discs import SLACK, allowed, corners, distances, impossible_steps, samples
+from skyfed.flight.discs import (
+    SLACK,
+    allowed,
+    circle,
+    corners,
+    distances,
+    flight_box,
+    impossible_steps,
+    outside_all,
+    samples,
+)
 from skyfed.flight.legs import flyable_steps
 from skyfed.flight.place import PlacementError, place
 from skyfed.flight.problem import Problem
@@ -18,7 +28,8 @@ from skyfed.types import IDLE, Bools, Floats, Ints
 _MOST = 70_000  # associations: three classes in eight rounds are 65,536
 _SPACING = 2.0  # metres between the rings of points that are tried, about
 _RINGS = 20
-_TRIES = 1500  # associations that are tried
+_GRID, _DIRECTIONS = 15, 48  # points for idle rounds: along one side of the region, and around a disc
+_TRIES = 3000  # associations that are tried
 
 
 def is_small(problem: Problem) -> bool:
@@ -40,13 +51,9 @@ def solve_small(problem: Problem, network: Network) -> tuple[float, Ints | None,
     order = np.argsort(-value, kind="stable")
     fine = _FinePoints(problem)
     for k in order[:_TRIES]:
-        hint = fine.positions(candidates[k])
-        if hint is None:
-            continue
-        try:
-            return float(value[order[0]]), candidates[k], place(problem, candidates[k], hint=hint)
-        except PlacementError:
-            continue
+        positions = fine.positions(candidates[k])
+        if positions is not None:
+            return float(value[order[0]]), candidates[k], positions
     return float(value[order[0]]), None, np.empty((0, 2))
 
 
@@ -91,54 +98,79 @@ def _has_room(problem: Problem, chosen: Ints, c: int, t: int) -> Bools:
 
 
 class _FinePoints:
-    """Points a few metres apart all over the discs, and which of them can follow each other."""
+    """Points a few metres apart over the discs and some over none, and which of them can follow each other."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._points = [self._of(c) for c in range(problem.classes)]
-        self._links: dict[tuple[int, int, int], Bools] = {}
+        self._points = {c: self._over(c) for c in range(problem.classes)} | {IDLE: self._over_none()}
+        half = np.asarray(problem.region) / 2
+        self._cost = {  # visits are best near the centre, idle rounds inside the region
+            c: np.hypot(*(points - problem.centres[c]).T)
+            if c != IDLE
+            else np.maximum(0, np.abs(points) - half).sum(axis=1)
+            for c, points in self._points.items()
+        }
+        self._steps: dict[tuple[int, int, int], Bools] = {}
 
     def positions(self, association: Ints) -> Floats | None:
-        """Return positions of the visits, NaN for idle rounds, None where no points go together."""
-        visits = np.flatnonzero(association != IDLE)
-        reached: list[Bools] = []
-        for k, t in enumerate(visits):
-            c = int(association[t])
-            now = np.ones(len(self._points[c]), bool)
+        """Return positions of all rounds, None where none were found.
+
+        First points are chosen for the visits alone and joined by `place`, which knows straight legs; where that fails,
+        points for all rounds together.
+        """
+        visits = [(int(t), int(association[t])) for t in np.flatnonzero(association != IDLE)]
+        if not visits:
+            return self._chosen([(t, IDLE) for t in range(len(association))])
+        hint = self._chosen(visits)
+        if hint is None:
+            return None
+        try:
+            return place(self._problem, association, hint=hint)
+        except PlacementError:
+            return self._chosen([(t, int(c)) for t, c in enumerate(association)])
+
+    def _chosen(self, stops: list[tuple[int, int]]) -> Floats | None:
+        """Choose a point for each stop (round, class) so that all follow each other; rounds without one are NaN."""
+        reached = [np.ones(len(self._points[stops[0][1]]), bool)]
+        for before, now in pairwise(stops):
+            reached.append(np.asarray(self._step(before, now)[reached[-1]].any(axis=0)))
+        if not reached[-1].any():
+            return None
+        positions = np.full((self._problem.rounds, 2), np.nan)
+        usable = reached[-1]
+        for k in range(len(stops) - 1, -1, -1):
+            t, c = stops[k]
+            chosen = int(np.where(usable, self._cost[c], np.inf).argmin())
+            positions[t] = self._points[c][chosen]
             if k:
-                now = np.asarray(self._between(association, visits, k)[reached[-1]].any(axis=0))
-            if not now.any():
-                return None
-            reached.append(now)
-        positions = np.full((len(association), 2), np.nan)
-        usable = reached[-1] if reached else np.empty(0, bool)
-        for k, chosen in self._backwards(association, visits, usable, reached):
-            positions[visits[k]] = self._points[association[visits[k]]][chosen]
+                usable = reached[k - 1] & self._step(stops[k - 1], stops[k])[:, chosen]
         return positions
 
-    def _backwards(
-        self, association: Ints, visits: Ints, usable: Bools, reached: list[Bools]
-    ) -> Iterator[tuple[int, int]]:
-        for k in range(len(visits) - 1, -1, -1):
-            points = self._points[association[visits[k]]]
-            nearest = np.hypot(*(points - self._problem.centres[association[visits[k]]]).T)
-            chosen = int(np.where(usable, nearest, np.inf).argmin())
-            yield k, chosen
-            if k:
-                usable = reached[k - 1] & self._between(association, visits, k)[:, chosen]
-
-    def _between(self, association: Ints, visits: Ints, k: int) -> Bools:
-        """Tell which points of visit k - 1 and of visit k can follow each other."""
-        key = (int(association[visits[k - 1]]), int(association[visits[k]]), int(visits[k] - visits[k - 1]))
-        if key not in self._links:
-            before, now = self._points[key[0]], self._points[key[1]]
+    def _step(self, before: tuple[int, int], now: tuple[int, int]) -> Bools:
+        """Tell which points of one stop can be followed by which of the next."""
+        key = (before[1], now[1], now[0] - before[0])
+        if key not in self._steps:
+            a, b = self._points[key[0]], self._points[key[1]]
             if key[2] == 1:
-                self._links[key] = flyable_steps(self._problem, before, now)
+                self._steps[key] = flyable_steps(self._problem, a, b)
             else:
-                self._links[key] = np.asarray(distances(before, now) <= key[2] * self._problem.vmax + SLACK)
-        return self._links[key]
+                self._steps[key] = np.asarray(distances(a, b) <= key[2] * self._problem.vmax + SLACK)
+        return self._steps[key]
 
-    def _of(self, c: int) -> Floats:
+    def _over(self, c: int) -> Floats:
         rings = int(np.clip(np.ceil(self._problem.radii[c] / _SPACING), 3, _RINGS))
         points = np.concatenate([samples(self._problem, c, rings), corners(self._problem, c)])
         return points[allowed(self._problem, c, points)]
+
+    def _over_none(self) -> Floats:
+        problem = self._problem
+        low, high = flight_box(problem)
+        x, y = np.meshgrid(*(np.linspace(a, b, _GRID) for a, b in zip(low, high, strict=True)))
+        step = min(problem.vmax, float(problem.radii.max()))
+        rims = [
+            circle(centre, radius * (1 + 1e-12) + out, _DIRECTIONS)
+            for centre, radius in zip(problem.centres, problem.radii, strict=True)
+            for out in (0.0, problem.dmin, step / 2, step)
+        ]
+        points = np.concatenate([np.stack([x.ravel(), y.ravel()], axis=1), *rims])
+        return points[outside_all(problem, points)]

@@ -135,12 +135,16 @@ def _linked(problem: Problem, sets: list[Floats], reach: Floats) -> Network:
     Links that take longer than the mission count as long as it.
     """
     points, label = np.concatenate(sets), np.repeat(np.arange(len(sets)), [len(own) for own in sets])
-    x, y = points.T
-    far = np.sqrt((x[:, None] - x) ** 2 + (y[:, None] - y) ** 2)
-    far -= reach[label][:, None] + reach[label][None] - 1e-9
     apart = distances(problem.centres, problem.centres) - (problem.radii[:, None] + problem.radii[None])
     least = np.maximum(1, _rounds_at(problem, apart))
-    return Network(points, label, np.maximum(_rounds_at(problem, far), least[label][:, label]))
+    rounds = np.empty((len(label), len(label)), np.int16 if problem.rounds < 2**15 else np.int64)
+    x, y = points.T
+    for c in range(len(sets)):  # class by class: what is worked on stays in the processor's cache
+        own = label == c
+        far = np.sqrt((x[own][:, None] - x) ** 2 + (y[own][:, None] - y) ** 2)
+        far -= reach[c] + reach[label] - 1e-9
+        rounds[own] = np.maximum(_rounds_at(problem, far), least[c][label])
+    return Network(points, label, rounds)
 
 
 def _rounds_at(problem: Problem, far: Floats) -> Ints:
@@ -155,22 +159,24 @@ def _reduced(network: Network) -> Network:
     while True:
         kept = _undominated(rounds, label)
         if len(kept) == len(label):
-            return Network(points, label, rounds)
+            return Network(points, label, rounds.astype(np.int64))
         points, label, rounds = points[kept], label[kept], rounds[np.ix_(kept, kept)]
 
 
 def _undominated(rounds: Ints, label: Ints) -> Ints:
     """Indices to keep: one of each kind of link lengths, and none that another of its class never loses against."""
-    seen = rounds[:, _unlike(rounds.T)]
+    seen = rounds[:, _unlike(rounds)]  # links are as long both ways
     first = _unlike(np.column_stack([label, seen]))
     kept = []
     for c in np.unique(label):
         own = first[label[first] == c]
         own = own[np.argsort(seen[own].sum(axis=1), kind="stable")]  # what beats a point comes before it
-        links = seen[own].astype(np.int32)
-        left: list[int] = []
-        for k in range(len(own)):
-            if not (links[left] <= links[k]).all(axis=1).any():
+        links = seen[own]
+        left = [0]
+        best = links.copy()  # rows of the points that are left come first
+        for k in range(1, len(own)):
+            if not (best[: len(left)] <= links[k]).all(axis=1).any():
+                best[len(left)] = links[k]
                 left.append(k)
         kept.append(own[left])
     return np.sort(np.concatenate(kept))
@@ -179,6 +185,7 @@ def _undominated(rounds: Ints, label: Ints) -> Ints:
 def _unlike(rows: Ints) -> Ints:
     """First index of each kind of row, found by two random sums that are exact in float64."""
     factors = np.random.default_rng(0).integers(1, 2**26, (rows.shape[1], 2)).astype(np.float64)
-    sums = rows.astype(np.float64) @ factors
+    parts = np.array_split(rows, max(1, len(rows) // 200))
+    sums = np.concatenate([part.astype(np.float64) @ factors for part in parts])
     _, first = np.unique(sums, axis=0, return_index=True)
     return np.sort(first)
