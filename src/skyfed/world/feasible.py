@@ -80,7 +80,8 @@ def verdict(positions: Floats, conditions: Conditions) -> str:
     head = f"mission: {T} rounds, about {planned.seconds / 60:.0f} min as planned"
     if planned.fits(reserve):
         least = 100 * planned.left[:, -1].min()
-        return f"{head}; all land with {least:.0f} % of the battery or more (reserve {100 * reserve:.0f} %)"
+        ignored = ", which is ignored (world.battery = 'ignore')" if conditions.world.battery == "ignore" else ""
+        return f"{head}; all land with {least:.0f} % of the battery or more (reserve {100 * reserve:.0f} %{ignored})"
     short = planned.short(reserve)
     count, first = int(short.any(axis=1).sum()), int(short.any(axis=0).argmax())
     then = "fly on all the same (world.battery = 'ignore')" if conditions.world.battery == "ignore" else "go home"
