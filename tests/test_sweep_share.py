@@ -40,6 +40,20 @@ def started(path: Path, place: Path, **environment: str) -> subprocess.Popen[str
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=known)
 
 
+def together(path: Path, place: Path, nodes: int) -> list[tuple[int, str, str]]:
+    """Let several processes work on a sweep that all begin at once; returns how each ended and what it said."""
+    meeting = place.parent / "meeting"
+    words = [str(meeting), str(nodes), "sweep", str(path), "--out", str(place), "--plain"]
+    command = [sys.executable, str(Path(__file__).parent / "sweep_node.py"), *words]
+    known = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=known)
+        for _ in range(nodes)
+    ]
+    said = [node.communicate(timeout=LONG) for node in running]
+    return [(node.returncode, *words) for node, words in zip(running, said, strict=True)]
+
+
 def in_this_process(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
     undrawn(monkeypatch)
     monkeypatch.setattr("skyfed.drivers.sweep_jobs.Popen", Popen)
@@ -66,11 +80,10 @@ def digests(place: Path) -> dict[str, list[str]]:
 def test_three_processes_divide_a_sweep_and_one_writes_the_table(tmp_path, monkeypatch):
     path = written(tmp_path, TINY + '[grid]\n"train.eta" = [0.05, 0.1]\n')
     place = tmp_path / "shared"
-    nodes = [started(path, place) for _ in range(3)]
-    said = [node.communicate(timeout=LONG) for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0, 0], said
-    assert sum("written to" in out for out, _ in said) == 1
-    for out, _ in said:
+    said = together(path, place, 3)
+    assert [code for code, *_ in said] == [0, 0, 0], said
+    assert sum("written to" in out for _, out, _ in said) == 1
+    for _, out, _ in said:
         assert "written to" in out or len(out.splitlines()) == 1
     assert [log.read_text().count("written to") for log in sorted((place / "logs").glob("*.log"))] == [1] * 4
     assert in_this_process(path, tmp_path / "alone", monkeypatch) == 0
@@ -108,9 +121,8 @@ def test_two_processes_on_a_search_find_what_one_finds(tmp_path, monkeypatch):
         '[search]\ntrials = 2\nbatch = 2\nsampler = "random"\n[search.ranges]\n"train.eta" = {low = 0.01, high = 0.3}'
     )
     path, place = written(tmp_path, TINY.replace("0-1", "0") + search), tmp_path / "shared"
-    nodes = [started(path, place) for _ in range(2)]
-    said = [node.communicate(timeout=LONG) for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0], said
+    said = together(path, place, 2)
+    assert [code for code, *_ in said] == [0, 0], said
     assert in_this_process(path, tmp_path / "alone", monkeypatch) == 0
     assert json.loads((place / "search.json").read_text()) == json.loads((tmp_path / "alone/search.json").read_text())
     assert (place / "best.toml").read_text() == (tmp_path / "alone/best.toml").read_text()
