@@ -85,7 +85,7 @@ def draw_results(rounds: list[Row], results: Path) -> None:
         some = [row for row in rounds if (row["variant"], row["algorithm"]) == (MAIN, name)]
         by_seed = [[row for row in some if row["seed"] == seed] for seed in seeds_of(some, MAIN)]
         if some:
-            runs = tuple(seed_curve(rows, []) for rows in by_seed)
+            runs = tuple(seed_curve(rows) for rows in by_seed)
             curves.append(RowCurves(Trained(use=name), runs, nothing, nothing))
     if curves:
         save(draw_accuracy(curves, PAPER), results / "fig3-accuracy")

@@ -15,7 +15,7 @@ def variants_table(rows: list[dict[str, Any]]) -> str:
     accuracy, sent = (
         column(key, [[row[key] for row in some] for some in groups]) for key in ("accuracy", "uplink_bytes")
     )
-    unit = sent[0].rpartition(" ")[2].strip("()")
+    unit = sent[0].rpartition("(")[2].strip(")")
     lines = [f"| variant | accuracy (%) | seed by seed | sent ({unit}) |", "|---|---|---|---|"]
     for k, (name, some) in enumerate(zip(names, groups, strict=True)):
         each = ", ".join(f"{100 * row['accuracy']:.1f}" for row in some)

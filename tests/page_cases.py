@@ -61,22 +61,40 @@ def add_rounds(folder: Path, config: Config, k: int, more: range, central: bool 
     uplink, rounds, vehicles = (table_of(folder, name) for name in ("uplink", "rounds", "vehicles"))
     for t in more:
         if not central:
-            uplink.append([_upload(config, k, t, u, rng) for u in range(config.vehicles)])
-            vehicles.append([_vehicle(config, t, u) for u in range(config.vehicles)])
+            uploads = [_upload(config, k, t, u, rng) for u in range(config.vehicles)]
+            uplink.append(uploads)
+            vehicles.append([_vehicle(config, k, t, u) for u in range(config.vehicles)])
         level = 0.9 * (1 - np.exp(-(t + 1) / (0.2 * config.rounds + k))) + rng.normal(0, 0.004)
         classes = np.clip(level + rng.normal(0, 0.08, config.field.classes), 0, 1)
         told = {"accuracy": level, "accuracy_full": level - 0.01, "forgetting": 0.01, "seconds": 1.5}
         told |= {"downlink_bytes": 1000 * (config.vehicles + t) // (1 + k) * (t + 1 < config.rounds)}
         sizes = {"train_size": 400 + 30 * t, "test_size": 100 + 5 * t, "uploads": config.vehicles, "dropped": 0}
-        row: Row = blank("rounds")
-        rounds.append([row | {"round": t} | told | sizes | {"accuracy_class": classes.tolist()}])
+        row: Row = blank("rounds") | {"round": t} | told | sizes | {"accuracy_class": classes.tolist()}
+        row |= dict.fromkeys(("mission_seconds", "clock", "joules"))
+        if not central:
+            row |= {"wire_bytes": sum(upload["wire_bytes"] for upload in uploads), "broadcast_bytes": 1000}
+            row |= {
+                "mission_seconds": 60.0,
+                "clock": 60.0 * (t + 1),
+                "joules": config.vehicles * sum(_joules(k).values()),
+            }
+        rounds.append([row])
 
 
-def _vehicle(config: Config, t: int, u: int) -> Row:
+def _joules(k: int) -> dict[str, float]:
+    """Joules of a vehicle in a round."""
+    return {"fly_joules": 800.0 + 40 * k, "hover_joules": 400.0, "receive_joules": 1.0, "train_joules": 12.0 / (1 + k),
+            "send_joules": 3.0 / (1 + k)}  # fmt: skip
+
+
+def _vehicle(config: Config, k: int, t: int, u: int) -> Row:
     places = hand_made_fleet(config.vehicles, config.field.classes, config.rounds).positions
     x, y = (float(value) for value in places[u, t])
-    left = config.cost.battery * (1 - (t + 1) / (2 * config.rounds))
+    left = config.vehicle.battery * (1 - (t + 1) / (2 * config.rounds))
     told = {"present": True, "chosen": True, "uploaded": True, "reason": None, "flown": 0.0, "samples": 90 + 9 * t}
+    seconds = {"fly_seconds": 20.0, "sense_seconds": 10.0, "receive_seconds": 1.0, "train_seconds": 2.0 / (1 + k),
+               "send_seconds": 1.0, "wait_seconds": 5.0, "home_seconds": 0.0}  # fmt: skip
+    told |= {"status": "flying", "arrive": 60.0 * t + 20, "received_bytes": 0, "sent_bytes": 0, **seconds, **_joules(k)}
     return {"round": t, "vehicle": u, "x": x, "y": y, "battery_left": left, **told}
 
 
@@ -91,7 +109,6 @@ def _upload(config: Config, k: int, t: int, u: int, rng: np.random.Generator) ->
     sent = {
         "wire_bytes": int(size),
         "paper_bits": 30 * size,
-        "fly_joules": 800.0 + 40 * k,
         "send_joules": 3.0 / (1 + k),
     }
     return (

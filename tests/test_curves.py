@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,17 +13,18 @@ from matplotlib.figure import Figure
 from run_cases import blank, rows_of, table_of
 from skyfed.algorithms import KNOWN
 from skyfed.report import live
-from skyfed.report.curves import Axis, draw_accuracy, draw_accuracy_over, draw_payloads
+from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads
 from skyfed.report.figures import save
-from skyfed.report.learning_curves import RowCurves, SeedCurve, read_curves
+from skyfed.report.learning_curves import CostAxis, RowCurves, SeedCurve, cost_axes, read_curves
 from skyfed.report.style import looks
 from skyfed.runs.tables import Row, Table
 from skyfed.wire import paper_bits
+from skyfed.world.settings import WorldSettings
 
 FINAL = {"sgd": 0.515, "afl": 0.487, "afl-prune": 0.484, "afl-quant": 0.482, "2ceoafl": 0.475}  # the paper's
 ALL = list(KNOWN)
 PRUNED, RAW = {"afl-prune", "2ceoafl"}, {"afl": 1.0, "afl-prune": 1.0, "afl-quant": 0.0}  # else drawn
-AXES = list(get_args(Axis))
+AXES = cost_axes(WorldSettings())
 
 
 def make_run(
@@ -48,6 +48,7 @@ def make_run(
             {"accuracy": float(accuracy), "accuracy_full": float(accuracy) - 0.01} if tested else {"accuracy": None}
         )
         rows.append({"round": t, **scores})
+        before = len(uploads)
         for u in range(0 if KNOWN[algorithm].central else vehicles):
             delta = float(random.uniform(0.05, 0.7)) if algorithm in PRUNED else 0.0
             raw = bool(random.random() < RAW.get(algorithm, delta))
@@ -58,6 +59,9 @@ def make_run(
                 "paper_bits": paper_bits(size, delta, 3, raw), "modelled_seconds": work,
                 "measured_seconds": float(random.normal(1.3, 0.1)),
             })  # fmt: skip
+        if not KNOWN[algorithm].central:
+            sent = sum(upload["wire_bytes"] for upload in uploads[before:])
+            rows[-1] |= {"wire_bytes": sent, "downlink_bytes": 1000, "mission_seconds": 60.0 + t, "joules": 1e5}
     (folder / algorithm).mkdir(parents=True)
     for name, found in (("uplink", uploads), ("rounds", rows)):
         table = table_of(folder / algorithm, name)
@@ -76,15 +80,12 @@ def make_curves(
     return read_curves(folders, rows_of(*ALL))
 
 
-def write_by_hand(folder: Path, accuracies: list[float | None], uploads: list[tuple[int, int, float, float]]) -> None:
-    """Write what the figures need: accuracies by round; of every upload round, bytes, modelled, measured seconds."""
+def write_by_hand(folder: Path, rounds: list[Row], uploads: list[tuple[int, int]]) -> None:
+    """Write what the figures need: the rounds; of every upload its round and its bytes."""
     folder.mkdir(parents=True)
-    Table(folder, "rounds").append(
-        [blank("rounds") | {"round": t, "accuracy": a, "accuracy_full": a and a / 2} for t, a in enumerate(accuracies)]
-    )
-    names = ("round", "wire_bytes", "modelled_seconds", "measured_seconds")
+    Table(folder, "rounds").append([blank("rounds") | {"round": t} | row for t, row in enumerate(rounds)])
     known = blank("uplink") | {"paper_bits": 100.0}
-    Table(folder, "uplink").append([known | dict(zip(names, row, strict=True)) for row in uploads])
+    Table(folder, "uplink").append([known | {"round": t, "wire_bytes": sent} for t, sent in uploads])
 
 
 def flat_curve(algorithm: str, megabytes: float, points: int = 3) -> RowCurves:
@@ -93,11 +94,11 @@ def flat_curve(algorithm: str, megabytes: float, points: int = 3) -> RowCurves:
     level, sent = np.full(points, 0.5), (1.0 + rounds) * megabytes
     bits = np.full(points, 8e6 * megabytes)
     (row,) = rows_of(algorithm)
-    return RowCurves(row, (SeedCurve(rounds, level, level, sent, sent, sent),), bits, bits)
+    return RowCurves(row, (SeedCurve(rounds, level, level, 60 * sent, sent, sent),), bits, bits)
 
 
 def draw_all(curves: list[RowCurves]) -> dict[str, Figure]:
-    figures = {axis: draw_accuracy_over(curves, axis) for axis in AXES}
+    figures = {name: draw_accuracy_over(curves, axis) for name, axis in AXES.items()}
     return figures | {"accuracy": draw_accuracy(curves), "payloads": draw_payloads(curves)}
 
 
@@ -108,35 +109,48 @@ def legend_texts(figure: Figure) -> list[str]:
 # reading
 
 
-def test_costs_add_up_over_untested_rounds_and_the_slowest_vehicle_counts(tmp_path: Path) -> None:
-    uploads = [(0, 10, 1.0, 5.0), (0, 20, 3.0, 4.0), (1, 30, 2.0, 0.5), (2, 40, 1.0, 0.5), (2, 50, 0.5, 0.25)]
-    write_by_hand(tmp_path / "afl", [0.2, None, 0.4], uploads)
+def test_costs_add_up_over_untested_rounds_and_both_directions(tmp_path: Path) -> None:
+    spent = [(30, 5, 40.0, 100.0), (30, 6, 50.0, 200.0), (90, 0, 60.0, 300.0)]
+    names = ("wire_bytes", "downlink_bytes", "mission_seconds", "joules")
+    tests = [{"accuracy": 0.2, "accuracy_full": 0.1}, {"accuracy": None}, {"accuracy": 0.4, "accuracy_full": 0.2}]
+    rounds = [test | dict(zip(names, row, strict=True)) for test, row in zip(tests, spent, strict=True)]
+    write_by_hand(tmp_path / "afl", rounds, [(0, 10), (0, 20), (1, 30), (2, 40), (2, 50)])
     (curve,) = read_curves([tmp_path], rows_of(*ALL))
     (run,) = curve.runs
     assert curve.row.name == "afl"
     np.testing.assert_array_equal(run.rounds, [0, 2])
     np.testing.assert_array_equal(run.accuracy, [0.2, 0.4])
     np.testing.assert_array_equal(run.accuracy_full, [0.1, 0.2])
-    np.testing.assert_allclose(run.megabytes, [30e-6, 150e-6])
-    np.testing.assert_array_equal(run.modelled_seconds, [3.0, 6.0])
-    np.testing.assert_array_equal(run.measured_seconds, [5.0, 6.0])
+    np.testing.assert_array_equal(run.seconds, [40, 150])
+    np.testing.assert_allclose(run.megabytes, [35e-6, 161e-6])
+    np.testing.assert_array_equal(run.joules, [100, 600])
     np.testing.assert_array_equal(curve.wire_bits, [80, 160, 240, 320, 400])
     np.testing.assert_array_equal(curve.paper_bits, [100] * 5)
 
 
 def test_a_round_cut_short_and_an_upload_never_sent_do_not_count(tmp_path: Path) -> None:
-    write_by_hand(tmp_path / "afl", [0.2], [(0, 10, 1.0, 1.0), (0, 0, 2.0, 2.0), (1, 10, 1.0, 1.0)])
+    write_by_hand(tmp_path / "afl", [{"accuracy": 0.2, "wire_bytes": 10}], [(0, 10), (0, 0), (1, 10)])
     (curve,) = read_curves([tmp_path], rows_of("afl"))
     np.testing.assert_array_equal(curve.wire_bits, [80])
     np.testing.assert_array_equal(curve.paper_bits, [100])
-    np.testing.assert_array_equal(curve.runs[0].modelled_seconds, [2.0])  # the vehicle did work
+
+
+def test_costs_that_a_round_does_not_know_are_not_known_from_there_on(tmp_path: Path) -> None:
+    """As where a run of format 0.1.0 was resumed, or has not been."""
+    known = {"accuracy": 0.3, "mission_seconds": 60.0, "joules": 5.0}
+    unknown = {"accuracy": 0.4, "mission_seconds": None, "joules": None}
+    write_by_hand(tmp_path / "afl", [known, unknown, known], [])
+    curves = read_curves([tmp_path], rows_of("afl"))
+    np.testing.assert_array_equal(curves[0].runs[0].seconds, [60, np.nan, np.nan])
+    np.testing.assert_array_equal(curves[0].runs[0].joules, [5, np.nan, np.nan])
+    assert not draw_accuracy_over(curves, AXES["mission"]).axes[0].lines
 
 
 def test_unfinished_tables_read_like_finished_ones(tmp_path: Path) -> None:
     for name, finish in (("done", True), ("going", False)):
         make_run(tmp_path / name, "2ceoafl", rounds=7, every=3, finish=finish)
     done, going = (read_curves([tmp_path / name], rows_of(*ALL))[0] for name in ("done", "going"))
-    for name in ("rounds", "accuracy", "accuracy_full", "megabytes", "modelled_seconds", "measured_seconds"):
+    for name in ("rounds", "accuracy", "accuracy_full", "seconds", "megabytes", "joules"):
         np.testing.assert_array_equal(getattr(done.runs[0], name), getattr(going.runs[0], name))
     np.testing.assert_array_equal(done.wire_bits, going.wire_bits)
     np.testing.assert_array_equal(done.runs[0].rounds, [2, 5, 6])
@@ -169,9 +183,17 @@ def test_every_case_is_drawn_one_column_wide_with_units(
         assert int.from_bytes(png.read_bytes()[16:20]) == 1050  # 3.5 inches at 300 dots an inch
         assert 3_000 < pdf.stat().st_size < 200_000
     assert [figures[name].axes[0].get_xlabel() for name in ("accuracy", "payloads", *AXES)] == [
-        "Round $t$", "Size of an upload (MB)", "Sent by all vehicles so far, measured (MB)",
-        "Slowest vehicle of every round, modelled (s)", "Slowest vehicle of every round, measured (s)",
+        "Round $t$", "Size of an upload (MB)", "Mission time, modelled (min)",
+        "Sent and received by all vehicles, measured (MB)", "Energy of all vehicles, modelled (kJ)",
     ]  # fmt: skip
+
+
+def test_the_papers_law_has_its_own_units() -> None:
+    axes = cost_axes(WorldSettings(time="law", t_train=2.5))
+    assert [(axis.factor, axis.unit) for axis in axes.values()] == [(0.4, "t_tr"), (1.0, "MB"), (1.0, "J")]
+    figure = draw_accuracy_over([flat_curve("afl", 2.5)], axes["mission"])
+    assert figure.axes[0].get_xlabel() == r"Modelled training time ($t_\mathrm{tr}$)"
+    np.testing.assert_allclose(figure.axes[0].lines[0].get_xdata(), [60, 120, 180])
 
 
 def test_accuracy_has_a_line_an_algorithm_by_the_papers_names(tmp_path: Path) -> None:
@@ -181,8 +203,9 @@ def test_accuracy_has_a_line_an_algorithm_by_the_papers_names(tmp_path: Path) ->
     assert [line.get_label() for line in lines] == ["SGD", "AFL", "AFL-Prune", "AFL-Quant", "2CEOAFL"]
     assert sorted(legend_texts(figure)) == sorted(str(line.get_label()) for line in lines)
     each = list(looks(rows_of(*ALL)).values())
-    for kind in ("color", "marker", "linestyle"):
+    for kind in ("color", "marker"):
         assert len({str(look[kind]) for look in each}) == 5
+    assert {line.get_linestyle() for line in lines} == {"-"}  # dashed is what a formula says
     assert [line.get_color() for line in lines] == [look["color"] for look in each]
     for line, curve in zip(lines, curves, strict=True):
         np.testing.assert_allclose(line.get_ydata(), 100 * curve.runs[0].accuracy)
@@ -219,18 +242,18 @@ def test_seeds_are_averaged_only_where_all_were_tested(tmp_path: Path) -> None:
     np.testing.assert_array_equal(line.get_xdata(), range(5))
 
 
-@pytest.mark.parametrize("axis", AXES)
-def test_the_genie_is_a_level_where_there_is_no_cost(axis: Axis, tmp_path: Path) -> None:
+@pytest.mark.parametrize("axis", AXES.values(), ids=AXES)
+def test_central_training_is_a_level_where_there_is_no_cost(axis: CostAxis, tmp_path: Path) -> None:
     curves = make_curves(tmp_path, ["sgd", "afl"])
     level, line = draw_accuracy_over(curves, axis).axes[0].lines
     assert level.get_label() == "SGD (central), final"
     np.testing.assert_allclose(level.get_ydata(), 100 * curves[0].runs[0].accuracy[-1])
-    np.testing.assert_allclose(line.get_xdata(), getattr(curves[1].runs[0], axis))
+    np.testing.assert_allclose(line.get_xdata(), axis.factor * getattr(curves[1].runs[0], axis.figure))
 
 
 @pytest.mark.parametrize(("ratio", "scale"), [(19.0, "linear"), (21.0, "log")])
 def test_costs_far_apart_get_a_logarithmic_axis(ratio: float, scale: str) -> None:
-    axes = draw_accuracy_over([flat_curve("afl", 2.0 * ratio), flat_curve("afl-quant", 2.0)], "megabytes").axes[0]
+    axes = draw_accuracy_over([flat_curve("afl", 2.0 * ratio), flat_curve("afl-quant", 2.0)], AXES["megabytes"]).axes[0]
     assert axes.get_xscale() == scale
     low, high = axes.get_xlim()
     assert low < 2.0

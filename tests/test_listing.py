@@ -27,7 +27,8 @@ def trained(place: Path, algorithm: str, rounds: int, whole: bool = False) -> No
     """Write the tables as a training leaves them."""
     folder = place / algorithm
     folder.mkdir()
-    known = blank("rounds") | {"wire_bytes": 500_000, "seconds": 2.0}
+    known = blank("rounds") | {"wire_bytes": 400_000, "downlink_bytes": 100_000, "seconds": 2.0}
+    known |= {"mission_seconds": 90.0, "joules": 4e3}
     rows = [known | {"round": t, "accuracy": 0.25 * t if t else None} for t in range(rounds)]
     Table(folder, "rounds").append(rows)
     if whole:
@@ -49,8 +50,22 @@ def test_a_finished_run_with_its_figures(tmp_path):
     run = look(made(tmp_path / "run", 3, 3))
     assert (run.state, run.note, run.rounds, run.seed) == ("done", "", 3, 0)
     assert [one.algorithm for one in run.trained] == ["sgd", "afl"]
-    assert (run.trained[1].accuracy, run.trained[1].bytes, run.trained[1].seconds) == (0.5, 1_500_000, 6.0)
+    assert (run.trained[1].accuracy, run.trained[1].bytes, run.trained[1].seconds) == (0.5, 1_200_000, 6.0)
+    assert (run.trained[1].total_bytes, run.trained[1].mission_seconds, run.trained[1].joules) == (
+        1_500_000,
+        270.0,
+        12e3,
+    )
     assert run.started
+
+
+def test_the_papers_law_has_no_mission(tmp_path):
+    world = config().world.model_copy(update={"time": "law"})
+    run = look(made(tmp_path / "run", 3, 3, world=world))
+    assert (run.trained[1].mission_seconds, run.trained[1].joules) == (None, 12e3)
+    assert ["afl", "3/3", "50.0", "-", "1.50", "12.0", "6.00"] in [
+        line.split() for line in said(str(tmp_path)).splitlines()
+    ]
 
 
 def test_states_follow_from_files(tmp_path):
@@ -189,9 +204,9 @@ def test_the_table_and_the_json(tmp_path):
     made(tmp_path / "seeds" / "seed-1", 3, 2)
     out = said(str(tmp_path))
     lines = [line.split() for line in out.splitlines()]
-    assert ["one", "interrupted", "sgd", "3/3", "50.0", "1.50", "6.00"] in [line[:7] for line in lines]
-    assert ["afl", "2/3", "25.0", "1.00", "4.00"] in lines
-    assert ["afl", "5/6", "40", "±", "160", "2.50", "10.0"] in lines
+    assert ["one", "interrupted", "sgd", "3/3", "50.0", "4.50", "1.50", "12.0", "6.00"] in [line[:9] for line in lines]
+    assert ["afl", "2/3", "25.0", "3.00", "1.00", "8.00", "4.00"] in lines
+    assert ["afl", "5/6", "40", "±", "160", "3.75", "1.25", "10.0", "10.0"] in lines  # means, and the sum of wall
     assert f"{tmp_path}/two: config.toml: " in out
     assert "Traceback" not in out
     records = json.loads(said(str(tmp_path), "--json"))

@@ -21,8 +21,8 @@ from skyfed.errors import BadInputError
 from skyfed.report.groups import find_groups
 from skyfed.report.measures import MEASURES
 from skyfed.report.page import write_page
-from skyfed.report.page.headline import SHOWN, headline
-from skyfed.report.style import COLOURS, VEHICLES
+from skyfed.report.page.headline import headline
+from skyfed.report.style import COLOURS, PARTS, VEHICLES
 from skyfed.runs.tables import Table
 from waiting import LONG
 
@@ -107,7 +107,8 @@ def settle(page: Any, milliseconds: int = 300) -> None:
 
 
 def clock(page: Any) -> str:
-    return str(page.inner_text("#clock"))
+    """The round of the player, without the mission time."""
+    return str(page.inner_text("#clock")).partition(",")[0]
 
 
 # --- in the browser
@@ -138,7 +139,7 @@ def test_the_slider_moves_the_map_and_the_numbers(one: Path, tab: Callable[..., 
     page = tab(one)
     before = page.evaluate("document.getElementById('map').toDataURL()")
     page.fill("#round", "17")
-    assert clock(page) == "Round 17 of 23"
+    assert page.inner_text("#clock") == "Round 17 of 23, 18.0 min"  # a minute per round
     assert page.inner_text("#train-size") == f"{400 + 30 * 17}"
     assert page.inner_text("#test-size") == f"{100 + 5 * 17}"
     assert page.inner_text("#vehicles button:first-child .samples") == f"{90 + 9 * 17}"
@@ -182,17 +183,19 @@ def test_every_control_can_be_reached_by_keyboard_and_has_a_name(one: Path, tab:
 @in_a_browser
 def test_the_x_axis_and_the_test_set_can_be_switched(one: Path, tab: Callable[..., Any]) -> None:
     page = tab(one)
-    assert len(lines(page)) == 5
     for value, title in (
-        ("megabytes", "measured (MB)"),
-        ("modelled_seconds", "modelled (s)"),
-        ("measured_seconds", "measured (s)"),
+        ("mission", "Mission time, modelled (min)"),
+        ("megabytes", "Sent and received by all vehicles, measured (MB)"),
+        ("joules", "Energy of all vehicles, modelled (kJ)"),
     ):
-        page.click(f'[data-value="{value}"]')
-        assert page.evaluate("document.getElementById('accuracy-chart').layout.xaxis.title.text").endswith(title)
-        assert len(lines(page)) == 4  # the genie sends nothing: a level
+        if value != "mission":  # where it opens
+            page.click(f'[data-value="{value}"]')
+        assert page.get_attribute(f'[data-value="{value}"]', "aria-pressed") == "true"
+        assert page.evaluate("document.getElementById('accuracy-chart').layout.xaxis.title.text") == title
+        assert len(lines(page)) == 4  # central training costs nothing: a level
         assert page.evaluate("document.getElementById('accuracy-chart').layout.shapes.length") == 1
     page.click('[data-value="rounds"]')
+    assert len(lines(page)) == 5
     before = page.evaluate("document.getElementById('accuracy-chart').data[0].y[5]")
     page.click('[data-value="accuracy_full"]')
     assert page.evaluate("document.getElementById('accuracy-chart').data[0].y[5]") == pytest.approx(
@@ -207,8 +210,9 @@ def test_an_algorithm_without_the_paper_s_sizes_has_its_payloads_drawn(place: Pa
     page = tab(write_page([run], place / "own-sizes.html"))
     names = page.evaluate("document.getElementById('payload-chart').data.map((line) => line.name)")
     assert names == ["AFL, paper’s formula", "AFL, measured", "AFL-Quant, measured"]
-    (line,) = [line for line in headline(find_groups([run])).lines if line.algorithm == "afl-quant"]
-    shown = dict(zip(SHOWN, line.cells, strict=True))
+    table = headline(find_groups([run]))
+    (line,) = [line for line in table.lines if line.algorithm == "afl-quant"]
+    shown = dict(zip(table.names, line.cells, strict=True))
     assert (shown["paper_bytes"].text, shown["uplink_bytes"].text) == ("–", shown["uplink_bytes"].text) != ("–", "–")
 
 
@@ -229,11 +233,12 @@ def test_algorithms_can_be_switched_off_everywhere(one: Path, tab: Callable[...,
     page = tab(one)
     page.click("#algorithms button[data-algorithm='afl-prune']")
     assert "AFL-Prune" not in [line["name"] for line in lines(page)]
+    assert page.evaluate("document.getElementById('energy-chart').data[0].x.length") == 3
     assert len(lines(page, "payload-chart")) == 6
     assert page.locator("#classes-charts > div").count() == 4
     assert not page.is_visible("tr[data-algorithm='afl-prune']")
     page.click("#algorithms button[data-algorithm='afl-prune']")
-    assert len(lines(page)) == 5
+    assert len(lines(page)) == 4
     assert [box.get_attribute("data-algorithm") for box in page.query_selector_all("#classes-charts > div")] == list(
         FIVE
     )
@@ -351,6 +356,69 @@ def test_batteries_stand_beside_the_vehicles(one: Path, tab: Callable[..., Any])
     assert page.inner_text("#vehicles button:first-child .battery") == "75 %"
     page.fill("#round", "23")
     assert page.inner_text("#vehicles button:first-child .battery") == "50 %"
+
+
+@in_a_browser
+def test_energy_is_stacked_by_use_and_batteries_are_drawn_over_mission_time(one: Path, tab: Callable[..., Any]) -> None:
+    page = tab(one)
+    assert [line["name"] for line in lines(page, "energy-chart")] == [
+        "flying", "hovering", "training", "receiving", "sending",
+    ]  # fmt: skip
+    assert [line["name"] for line in lines(page, "board-chart")] == ["training", "receiving", "sending"]
+    chart = "document.getElementById('battery-chart')"
+    assert page.evaluate(f"{chart}.data.length") == 4
+    assert page.evaluate(f"{chart}.data[0].x.slice(0, 3)") == [0, 1, 2]
+    assert page.evaluate(f"{chart}.data[0].y.at(-1)") == pytest.approx(50)
+    assert "No vehicle went home early" in page.inner_text("#battery-note")
+    page.click("#vehicles button:nth-child(2)")
+    assert page.evaluate(f"{chart}.data.map((line) => line.opacity)") == [0.2, 1, 0.2, 0.2]
+
+
+@in_a_browser
+def test_a_vehicle_that_went_home_stands_at_the_station(place: Path, tab: Callable[..., Any]) -> None:
+    run = write_run(place / "home", settings(3, 10, 3, ["afl"]), done=10)
+    table = Table(run / "afl", "vehicles")
+    rows = table.rows()
+    for row in rows:
+        if row["vehicle"] == 1 and row["round"] >= 6:
+            row |= {"status": "going home" if row["round"] == 6 else "on the ground", "x": 0.0, "y": 0.0}
+    table.keep(0)
+    table.append(rows)
+    page = tab(write_page([run], run / "report.html"))
+    page.fill("#round", "5")
+    assert page.inner_text("#vehicles button:nth-child(2) em") != "going home"
+    for t, told in ((6, "going home"), (8, "on the ground")):
+        page.fill("#round", str(t))
+        assert page.inner_text("#vehicles button:nth-child(2) em") == told
+        assert page.evaluate(f"placeAt(data.map[0], 1, {t})") == [0, 0]
+        assert page.evaluate(f"statusAt(0, {t})") == 0
+    assert "Went home early: vehicle 1 in round 6." in page.inner_text("#map-note")
+    assert "1 of 3 went home early" in page.inner_text("#battery-note")
+    (line,) = headline(find_groups([run])).lines
+    assert line.cells[-1].text == "1"
+
+
+@in_a_browser
+@pytest.mark.parametrize("kind", ["law", "old"])
+def test_without_a_mission_the_page_shows_none(kind: str, place: Path, tab: Callable[..., Any]) -> None:
+    if kind == "law":
+        run = write_run(place / "law", settings(2, 8, 3, ["afl"], "world.time=law", "field.follows=rounds"))
+        table = Table(run / "afl", "vehicles")
+        rows = [row | {"battery_left": None} for row in table.rows()]
+        table.keep(0)
+        table.append(rows)
+        first = "Modelled training time (t_tr)"
+    else:
+        run = Path(shutil.copytree(Path(__file__).parent / "formats" / "0.1.0" / "done", place / "old"))
+        first = "Sent and received by all vehicles, measured (MB)"
+    page = tab(write_page([run], run / "report.html"))
+    assert page.evaluate("document.getElementById('accuracy-chart').layout.xaxis.title.text") == first
+    assert page.is_visible('[data-value="mission"]') == (kind == "law")
+    assert not page.is_visible("#batteries")
+    assert page.locator("#energy").count() == 0
+    assert "min" not in page.inner_text("#clock")
+    head = page.inner_text(".headline thead")
+    assert not [word for word in ("Mission", "Least battery", "Landed") if word in head]
 
 
 @in_a_browser
@@ -483,8 +551,8 @@ def test_the_best_is_marked_among_equals_only(place: Path) -> None:
     table = headline(find_groups([place / "best2"]))
     central, *rivals = table.lines
     assert not any(cell.best for cell in central.cells)
-    assert [cell.text for cell in central.cells][2:] == ["–"] * 6
-    for k, name in enumerate(SHOWN):
+    assert [cell.text for cell in central.cells][2:] == ["–"] * 7
+    for k, name in enumerate(table.names):
         values, marked = ([getattr(line.cells[k], what) for line in rivals] for what in ("value", "best"))
         if MEASURES[name].source == "modelled":  # a model's figure wins nothing
             assert not any(marked)
@@ -503,8 +571,8 @@ def test_one_seed_marks_nothing_and_the_page_says_so(place: Path) -> None:
 
 def test_uplink_and_downlink_are_those_of_the_tables(place: Path) -> None:
     run = write_run(place / "both ways", settings(3, 6, 3, ["afl"]))
-    (line,) = headline(find_groups([run])).lines
-    cells = dict(zip(SHOWN, line.cells, strict=True))
+    table = headline(find_groups([run]))
+    cells = dict(zip(table.names, table.lines[0].cells, strict=True))
     rounds, uplink = (Table(run / "afl", name).rows() for name in ("rounds", "uplink"))
     assert cells["uplink_bytes"].value == sum(row["wire_bytes"] for row in uplink)
     assert cells["downlink_bytes"].value == sum(row["downlink_bytes"] for row in rounds)
@@ -513,16 +581,15 @@ def test_uplink_and_downlink_are_those_of_the_tables(place: Path) -> None:
     assert sizes["down"][-1] == pytest.approx(max(row["downlink_bytes"] for row in rounds) / 3e6, rel=1e-3)
 
 
-def test_no_vehicle_has_an_algorithm_s_colour() -> None:
+def test_algorithms_vehicles_and_uses_of_energy_have_colours_of_their_own() -> None:
     def in_oklab(colour: str) -> np.ndarray:
         share = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255
         light = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
         cones = np.cbrt(np.array([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.63]]) @ light)
         return np.array([[0.2105, 0.7936, -0.0041], [1.978, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]) @ cones
 
-    near = {
-        (own, other): float(np.linalg.norm(in_oklab(own) - in_oklab(other))) for own in VEHICLES for other in COLOURS
-    }
+    pairs = [*itertools.product(VEHICLES, COLOURS), *itertools.product(PARTS.values(), (*COLOURS, *VEHICLES))]
+    near = {(own, other): float(np.linalg.norm(in_oklab(own) - in_oklab(other))) for own, other in pairs}
     assert min(near.values()) > 0.09, min(near, key=near.__getitem__)
 
 
@@ -539,8 +606,14 @@ def test_numbers_are_those_of_the_tables(one: Path) -> None:
     line = next(each for each in data["accuracy"] if each["algorithm"] == "afl")
     np.testing.assert_allclose(line["y"]["accuracy"]["mean"], [100 * row["accuracy"] for row in rows], rtol=1e-3)
     uplink = Table(folder / "afl", "uplink").rows()
-    sent = sum(row["wire_bytes"] for row in uplink) / 1e6
-    assert line["x"]["megabytes"][-1] == pytest.approx(sent, rel=1e-4)
+    sent = sum(row["wire_bytes"] for row in uplink) + sum(row["downlink_bytes"] for row in rows)
+    assert line["x"]["megabytes"][-1] == pytest.approx(sent / 1e6, rel=1e-4)
+    assert line["x"]["mission"] == [t + 1 for t in range(24)]
+    assert line["x"]["joules"][-1] == pytest.approx(sum(row["joules"] for row in rows) / 1e3, rel=1e-4)
+    spent = next(each["joules"] for each in data["energy"] if each["algorithm"] == "afl")
+    for part, joules in spent.items():
+        known = sum(row[f"{part}_joules"] for row in Table(folder / "afl", "vehicles").rows())
+        assert joules == pytest.approx(known, rel=1e-4)
     payload = next(each for each in data["payload"] if each["algorithm"] == "afl")
     assert payload["measured"][-1] == pytest.approx(max(row["wire_bytes"] for row in uplink) / 1e6, rel=1e-3)
     assert payload["formula"][0] == pytest.approx(min(row["paper_bits"] for row in uplink) / 8e6, rel=1e-3)

@@ -53,15 +53,31 @@ def test_every_cell_is_the_mean_of_its_seeds(three):
     assert [row.name for row in table.rows] == ["SGD", "AFL", "AFL-Prune", "AFL-Quant", "2CEOAFL"]
     assert [column.name for column in table.columns] == [
         "late_accuracy_full",
+        "mission_seconds",
         "uplink_bytes",
         "downlink_bytes",
-        "modelled_seconds",
         "joules",
     ]  # fmt: skip
     sent = [summarise(three / f"seed-{seed}", "afl").uplink_bytes for seed in range(3)]
-    cell = table.columns[1].cells[1]
-    assert (cell.n, cell.mean) == (3, pytest.approx(sum(sent) / 3))
-    assert table.columns[1].cells[0].mean is None  # central training sends nothing
+    _, mission, up, *_ = table.columns
+    assert (up.cells[1].n, up.cells[1].mean) == (3, pytest.approx(sum(sent) / 3))
+    assert up.cells[0].mean is None  # central training sends nothing
+    assert (mission.cells[1].mean, mission.unit.name) == (8 * 60.0, "min")  # eight rounds of a minute
+    assert {record["unit"] for record in records(table) if record["column"] == "mission_seconds"} == {"s"}
+    assert "Modelled: mission, energy." in caption(table, "Bold")
+
+
+def test_a_loaded_run_has_the_measures_and_the_curves(three):
+    run = skyfed.load(three / "seed-0")
+    known = dict(zip(run.summary["algorithm"], run.summary["mission_seconds"], strict=True))
+    assert known == {name: None if name == "sgd" else 8 * 60.0 for name in FIVE}
+    assert set(run.vehicles["status"]) == {"flying"}
+    labels = [run.plot(what).axes[0].get_xlabel() for what in ("mission", "megabytes", "joules", "accuracy")]
+    assert [label.partition(",")[0] for label in labels] == [
+        "Mission time", "Sent and received by all vehicles", "Energy of all vehicles", "Round $t$",
+    ]  # fmt: skip
+    with pytest.raises(BadInputError, match="allowed: mission, megabytes, joules, accuracy, payload, map"):
+        run.plot("seconds")
 
 
 def test_verdicts_are_those_of_the_model(three):

@@ -313,7 +313,7 @@ def test_a_bad_row_costs_one_line_and_leaves_nothing(
 
 def test_vehicles_have_a_row_per_round_absent_ones_included(tmp_path: Path) -> None:
     absent = [[0, 1], [2, 0], [2, 2]]
-    more = ["rounds=3", "vehicles=3", f"faults.absent={absent}", "cost.model=device"]
+    more = ["rounds=3", "vehicles=3", f"faults.absent={absent}"]
     assert run(tmp_path / "run", ["afl"], *more) == 0
     rows = read_parquet(tmp_path / "run" / "afl" / "vehicles.parquet")
     assert [(row["round"], row["vehicle"]) for row in rows] == [(t, u) for t in range(3) for u in range(3)]
@@ -327,7 +327,7 @@ def test_vehicles_have_a_row_per_round_absent_ones_included(tmp_path: Path) -> N
     for row in rows:
         if row["uploaded"]:
             upload = sent[row["round"], row["vehicle"]]
-            assert (row["samples"], row["battery_left"]) == (upload["samples"], upload["battery_left"])
+            assert (row["samples"], row["train_seconds"]) == (upload["samples"], upload["modelled_seconds"])
     for u in range(3):
         left = [row["battery_left"] for row in rows if row["vehicle"] == u]
         assert left == sorted(left, reverse=True)

@@ -61,9 +61,17 @@ def test_a_file_without_the_table_is_no_search(tmp_path):
 
 
 def test_less_of_some_goals_is_better(tmp_path):
-    for goal, upwards in (("accuracy", True), ("forgetting", False), ("uplink_bytes", False), ("joules", False)):
+    for goal, upwards in (("accuracy", True), ("forgetting", False), ("joules", False)):
         assert read(tmp_path, TINY + TABLE.replace("trials", f'goal = "{goal}"\ntrials')).table.upwards == upwards
+    for goal in ("uplink_bytes", "total_bytes", "mission_seconds"):
+        assert not read(tmp_path, TINY + TABLE.replace("trials", f'goal = "{goal}"\ntrials')).table.upwards
     assert not read(tmp_path, TINY + TABLE.replace("trials", 'direction = "minimize"\ntrials')).table.upwards
+
+
+def test_the_papers_law_has_no_mission_to_shorten(tmp_path):
+    law = TINY.replace("workers=1", 'world.time=law", "field.follows=rounds')
+    with pytest.raises(BadInputError, match=r'"mission_seconds": allowed with world\.time = "mission"'):
+        read(tmp_path, law + TABLE.replace("trials", 'goal = "mission_seconds"\ntrials'))
 
 
 def bad(line: str) -> str:

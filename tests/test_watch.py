@@ -250,11 +250,11 @@ def test_the_page_follows_the_run_and_keeps_the_reader_s_place(run: Path, browse
         page.goto(address)
         page.wait_for_selector("html[data-ready]", state="attached")
         assert page.inner_text("#live").startswith("Live")
-        assert page.inner_text("#clock") == "Round 2 of 11"  # the last one
+        assert page.inner_text("#clock") == "Round 2 of 11, 3.0 min"  # the last one
         page.evaluate("window.mark = 1")  # gone if the page were loaded again
         add_rounds(run / "afl", CONFIG, 0, range(3, 6))
         page.wait_for_function("() => document.getElementById('accuracy-chart').data[0].x.length === 6")
-        assert page.inner_text("#clock") == "Round 5 of 11"  # it follows
+        assert page.inner_text("#clock") == "Round 5 of 11, 6.0 min"  # it follows
         battery = f"{100 * (1 - 6 / 24):.0f} %"
         assert page.inner_text("#vehicles button:first-child .battery") == battery
 
@@ -263,7 +263,7 @@ def test_the_page_follows_the_run_and_keeps_the_reader_s_place(run: Path, browse
         page.evaluate("window.scrollTo({top: 600, behavior: 'instant'})")
         add_rounds(run / "2ceoafl", CONFIG, 1, range(2))
         page.wait_for_function("() => document.getElementById('accuracy-chart').data.length === 2")
-        assert page.inner_text("#clock") == "Round 1 of 11"  # the reader’s own choice
+        assert page.inner_text("#clock") == "Round 1 of 11, 2.0 min"  # the reader’s own choice
         assert page.get_attribute("#vehicles button:nth-child(2)", "aria-pressed") == "true"
         assert page.evaluate("Math.abs(scrollY - 600)") < 200  # the row that is new in the table above
         assert "2CEOAFL" in page.inner_text("#results")

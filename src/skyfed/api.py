@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from skyfed import pipeline
 from skyfed.config import Config, Source, load_config
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from skyfed.flight.fleet_plan import FleetPlan
 
-What = Literal["accuracy", "megabytes", "seconds", "payload", "map"]
+What = Literal["mission", "megabytes", "joules", "accuracy", "payload", "map"]
 
 
 def run(source: Source = "quick", *, out: str | Path | None = None, progress: bool = True, **settings: Any) -> "Run":
@@ -122,6 +123,14 @@ class Run:
         return self._frame("vehicles")
 
     @property
+    def summary(self) -> Any:
+        """One line per row that has begun, with all its measures, as a data frame (docs/table.md names them)."""
+        from skyfed.report.summary import summarise
+
+        known = [summarise(self.folder, label) for label in self.labels]
+        return _frame_of([asdict(each) for each in known if each])
+
+    @property
     def accuracy(self) -> dict[str, float | None]:
         """Accuracy of each row's last test, 0 to 1, on the test set so far."""
         curves = {label: [row["accuracy"] for row in self._rows(label, "rounds")] for label in self.labels}
@@ -135,13 +144,13 @@ class Run:
         return load_fleet_plan(self.folder / "plan.npz")
 
     def plot(self, what: What = "accuracy") -> "Figure":
-        """Return a figure: accuracy over rounds, megabytes or seconds, sizes of uploads, or the map.
+        """Return a figure: accuracy over rounds, mission time, megabytes or joules, sizes of uploads, or the map.
 
         A notebook shows it as a picture.
         """
         from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads
         from skyfed.report.figures import draw_map
-        from skyfed.report.learning_curves import read_curves
+        from skyfed.report.learning_curves import cost_axes, read_curves
         from skyfed.report.notebook import show_figures_inline
         from skyfed.world import footprint_side
 
@@ -153,9 +162,10 @@ class Run:
             return draw_accuracy(curves)
         if what == "payload":
             return draw_payloads(curves)
-        if what not in ("megabytes", "seconds"):
-            raise BadInputError(f"plot({what!r}): allowed: accuracy, megabytes, seconds, payload, map")
-        return draw_accuracy_over(curves, "megabytes" if what == "megabytes" else "modelled_seconds")
+        axes = cost_axes(self.config.world)
+        if what not in axes:
+            raise BadInputError(f"plot({what!r}): allowed: {', '.join(get_args(What))}")
+        return draw_accuracy_over(curves, axes[what])
 
     def model(self, label: str, name: str | None = None, *, raw: bool = False, trust: bool = False) -> "Module":
         """Return a row's trained model as a plain torch module in eval mode, with its own tensor names.

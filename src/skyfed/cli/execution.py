@@ -110,6 +110,6 @@ def show_run(folder: "RunFolder", config: "Config") -> None:
     from skyfed.report.terminal_tables import print_resources, print_summary
 
     print_summary(folder.path, config.rows, f"Run {folder.path}")
-    print_resources(folder.path, config.rows, f"What it cost: model {config.world.time!r}, all vehicles together")
+    print_resources(folder.path, config.rows, "What it cost, all vehicles together")
     draw_run(folder, config, load_fleet_plan(folder.path / "plan.npz"))
     print(f"written to {folder.path}: figures/, tables (parquet), models (safetensors)")

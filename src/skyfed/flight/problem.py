@@ -43,7 +43,7 @@ class FlightSettings(StrictSettings):
         2, description="most visits of a class in a window (C5); an array broadcasts to (vehicles, classes, windows)"
     )
     vmax: Annotated[float, Field(gt=0)] | Literal["speed", "unlimited"] = Field(
-        "unlimited",
+        "speed",
         description="longest leg, metres per round: a number, vehicle.speed times world.flight_time, or unlimited",
     )
     constraints: list[ConstraintSpec] = Field(

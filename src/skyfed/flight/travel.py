@@ -20,7 +20,6 @@ _SAMPLES = 2500  # samples over all discs, about
 _MOST_RINGS = 8
 _CONSTRAINED_RINGS = 3  # fewer where constraints cut links, since fewer points then drop out
 _CRAWL = 10  # missions that it takes to cross the region where a vehicle hardly moves
-_FOREVER = 2**60  # rounds; a number to fit an integer
 STATES = 90  # memory states per point, at most, in the search for walks
 _MEMORY = 3 * 2**30  # bytes that search may take
 
@@ -44,7 +43,7 @@ def flyable_network(problem: Problem) -> Network:
             i, j = np.nonzero(network.rounds == 1)
             legs = legs_allowed(problem.constraints, network.points[i], network.points[j])
             network.rounds[i, j] = np.where(legs, 1, 2)
-        return _reduced(problem, network)
+        return _reduced(network)
 
     network = _that_fits(problem, build, _CONSTRAINED_RINGS if problem.constraints else _rings(problem))
     points, rounds = network.points, network.rounds
@@ -66,7 +65,7 @@ def optimistic_network(problem: Problem) -> Network:
 
     def build(rings: int) -> Network:
         sets = [samples(problem, c, rings) for c in range(problem.classes)]
-        return _reduced(problem, _linked(problem, sets, problem.radii * _covering_radius(rings)))
+        return _reduced(_linked(problem, sets, problem.radii * _covering_radius(rings)))
 
     return _that_fits(problem, build, _rings(problem))
 
@@ -131,40 +130,62 @@ def _covering_radius(rings: int) -> float:
 
 
 def _linked(problem: Problem, sets: list[Floats], reach: Floats) -> Network:
-    """Join the points of every class by the fewest rounds at vmax; `reach` (C,): how far from one a vehicle may be."""
+    """Join the points of every class by the fewest rounds at vmax; `reach` (C,): how far from one a vehicle may be.
+
+    Links that take longer than the mission count as long as it.
+    """
     points, label = np.concatenate(sets), np.repeat(np.arange(len(sets)), [len(own) for own in sets])
-    far = distances(points, points) - (reach[label][:, None] + reach[label][None] - 1e-9)
-    rounds = _rounds_at(problem.vmax, far)
     apart = distances(problem.centres, problem.centres) - (problem.radii[:, None] + problem.radii[None])
-    least = np.maximum(1, _rounds_at(problem.vmax, apart))
-    return Network(points, label, np.maximum(rounds, least[label][:, label]))
+    least = np.maximum(1, _rounds_at(problem, apart))
+    rounds = np.empty((len(label), len(label)), np.int16 if problem.rounds < 2**15 else np.int64)
+    x, y = points.T
+    for c in range(len(sets)):  # class by class: what is worked on stays in the processor's cache
+        own = label == c
+        far = np.sqrt((x[own][:, None] - x) ** 2 + (y[own][:, None] - y) ** 2)
+        far -= reach[c] + reach[label] - 1e-9
+        rounds[own] = np.maximum(_rounds_at(problem, far), least[c][label])
+    return Network(points, label, rounds)
 
 
-def _rounds_at(vmax: float, far: Floats) -> Ints:
+def _rounds_at(problem: Problem, far: Floats) -> Ints:
+    """Fewest rounds for these distances, up to the mission's."""
     with np.errstate(over="ignore"):
-        return np.minimum(np.ceil(far / vmax - 1e-9), _FOREVER).astype(np.int64)
+        return np.minimum(np.ceil(far / problem.vmax - 1e-9), problem.rounds).astype(np.int64)
 
 
-def _reduced(problem: Problem, network: Network) -> Network:
-    """Drop the points that others beat; links that take longer than the mission count as long as it."""
+def _reduced(network: Network) -> Network:
+    """Drop the points that others beat."""
     points, label, rounds = network.points, network.label, network.rounds
     while True:
         kept = _undominated(rounds, label)
         if len(kept) == len(label):
-            return Network(points, label, np.minimum(rounds, problem.rounds))
+            return Network(points, label, rounds.astype(np.int64))
         points, label, rounds = points[kept], label[kept], rounds[np.ix_(kept, kept)]
 
 
 def _undominated(rounds: Ints, label: Ints) -> Ints:
     """Indices to keep: one of each kind of link lengths, and none that another of its class never loses against."""
-    _, columns = np.unique(rounds, axis=1, return_index=True)
-    seen = rounds[:, columns]
-    _, first = np.unique(np.column_stack([label, seen]), axis=0, return_index=True)
-    first.sort()
+    seen = rounds[:, _unlike(rounds)]  # links are as long both ways
+    first = _unlike(np.column_stack([label, seen]))
     kept = []
     for c in np.unique(label):
         own = first[label[first] == c]
-        beats = (seen[own][:, None] <= seen[own][None]).all(axis=2)  # beats[a, b]: a never longer than b
-        np.fill_diagonal(beats, False)
-        kept.append(own[~beats.any(axis=0)])
+        own = own[np.argsort(seen[own].sum(axis=1), kind="stable")]  # what beats a point comes before it
+        links = seen[own]
+        left = [0]
+        best = links.copy()  # rows of the points that are left come first
+        for k in range(1, len(own)):
+            if not (best[: len(left)] <= links[k]).all(axis=1).any():
+                best[len(left)] = links[k]
+                left.append(k)
+        kept.append(own[left])
     return np.sort(np.concatenate(kept))
+
+
+def _unlike(rows: Ints) -> Ints:
+    """First index of each kind of row, found by two random sums that are exact in float64."""
+    factors = np.random.default_rng(0).integers(1, 2**26, (rows.shape[1], 2)).astype(np.float64)
+    parts = np.array_split(rows, max(1, len(rows) // 200))
+    sums = np.concatenate([part.astype(np.float64) @ factors for part in parts])
+    _, first = np.unique(sums, axis=0, return_index=True)
+    return np.sort(first)

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from skyfed.errors import BadInputError
-from skyfed.report.style import COLOURS, COLUMN, GRID, in_style, legend_above, whole_rounds
+from skyfed.report.style import COLOURS, COLUMN, DASHED, GRID, in_style, legend_above, whole_rounds
 from skyfed.report.terminal_tables import console, table_of, title_of
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Table as Stored
@@ -19,7 +19,7 @@ from skyfed.theory.bound import FORMS, TERMS, Form, averaged
 from skyfed.theory.diagnose import Diagnosis, diagnose
 
 SHADES = dict(zip(TERMS, (COLOURS[8], COLOURS[1], COLOURS[4], COLOURS[0], COLOURS[2], COLOURS[3]), strict=True))
-_STROKES: dict[Form, str] = {"printed": ":", "supplement": "--", "corrected": "-"}
+_MARKERS: dict[Form, str] = {"printed": "v", "supplement": "s", "corrected": "o"}
 
 
 def diagnoses(folder: Path) -> list[Diagnosis]:
@@ -108,14 +108,15 @@ def draw_bound(diagnosis: Diagnosis, rounds: int) -> Figure:
         edge = edge + share
     upper.set(ylabel=f"Share of positive\nterms ({form})", ylim=(0, 1))
     handles: list[Patch | Line2D] = [Patch(color=SHADES[term], label=term) for term in TERMS]
-    for kind, stroke in _STROKES.items():
+    for kind, marker in _MARKERS.items():
         totals = np.array([bound.total for bound in diagnosis.bounds[kind]])
         if np.isfinite(totals).any():
             label = kind if _valid(diagnosis, kind) else f"{kind} (conditions fail)"
-            look: dict[str, Any] = {"color": "0.35", "label": label, "marker": ".", "markersize": 3, "linewidth": 1.0}
-            handles += lower.plot(measured, np.where(totals > 0, totals, np.nan), stroke, **look)
+            look: dict[str, Any] = {"color": "0.35", "label": label, "markersize": 3, "linewidth": 1.0}
+            look |= {"marker": marker, "linestyle": DASHED}
+            handles += lower.plot(measured, np.where(totals > 0, totals, np.nan), **look)
     look = {"color": COLOURS[6], "label": "measured", "markersize": 3, "linewidth": 1.0}
-    handles += lower.plot(measured, diagnosis.realised, "o-", **look)
+    handles += lower.plot(measured, diagnosis.realised, "D-", **look)
     lower.set(yscale="log", xlabel="Round", ylabel=r"$\|\bar\nabla f\|^2$ and its bounds", axisbelow=True)
     lower.grid(**GRID)
     whole_rounds(lower, rounds)

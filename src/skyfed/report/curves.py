@@ -1,7 +1,7 @@
-"""Figures of training: accuracy over rounds, over what it cost to get there, and the sizes of the uploads."""
+"""Figures of training: accuracy over what it cost to get there, over rounds, and the sizes of the uploads."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -12,19 +12,14 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from skyfed.report import style
-from skyfed.report.learning_curves import MeanCurve, RowCurves, mean_lines, shares
+from skyfed.report.learning_curves import ROUNDS, CostAxis, MeanCurve, RowCurves, mean_lines, shares
 from skyfed.report.units import megabytes_of_bits
 from skyfed.types import Floats
 
 Look = dict[str, Any]
 Looks = dict[str, Look]
-Axis = Literal["megabytes", "modelled_seconds", "measured_seconds"]
 
-_LABELS: dict[Axis, str] = {
-    "megabytes": "Sent by all vehicles so far, measured (MB)",
-    "modelled_seconds": "Slowest vehicle of every round, modelled (s)",
-    "measured_seconds": "Slowest vehicle of every round, measured (s)",
-}
+_IN_PRINT = {"t_tr": r"$t_\mathrm{tr}$"}  # units that are symbols of the paper
 _MEASURED: Look = {"linestyle": "-", "markersize": 3.0, "markeredgewidth": 0.6, "markeredgecolor": None}
 _FORMULA = _MEASURED | {"linestyle": style.DASHED, "markerfacecolor": "white"}
 _FAR_APART = 20.0  # ratio of two algorithms' costs beyond which only a logarithmic axis shows both
@@ -36,7 +31,7 @@ def draw_accuracy(curves: list[RowCurves], printed: dict[str, float] | None = No
 
     printed  final accuracies (%) of others to mark on the right edge, by algorithm
     """
-    lines = mean_lines(curves, "rounds")
+    lines = mean_lines(curves, ROUNDS)
     figure, axes = style.blank_column("Round $t$", "Test accuracy (%)")
     style.whole_rounds(axes, 1 + max((int(line.x[-1]) for line in lines), default=0))
     all_looks = style.looks([curve.row for curve in curves])
@@ -61,26 +56,26 @@ def _mark_printed(axes: Axes, lines: list[MeanCurve], printed: dict[str, float],
 
 
 @style.in_style()
-def draw_accuracy_over(curves: list[RowCurves], axis: Axis) -> Figure:
-    """Draw test accuracy over megabytes or seconds; with several seeds both are means after equal rounds.
+def draw_accuracy_over(curves: list[RowCurves], axis: CostAxis) -> Figure:
+    """Draw test accuracy over what it cost; with several seeds both are means after equal rounds.
 
-    What is trained without vehicles has neither: its final accuracy is drawn as a level to compare with.
+    Central training has no vehicles and no costs: its final accuracy is drawn as a level to compare with.
     """
     lines = [line for line in mean_lines(curves, axis) if not line.row.central and line.x[-1] > 0]
-    central = [line for line in mean_lines(curves, "rounds") if line.row.central]
+    central = [line for line in mean_lines(curves, ROUNDS) if line.row.central]
     all_looks = style.looks([curve.row for curve in curves])
     ends = [float(line.x[-1]) for line in lines]
-    figure, axes = style.blank_column(_LABELS[axis], "Test accuracy (%)")
+    figure, axes = style.blank_column(f"{axis.label} ({_IN_PRINT.get(axis.unit, axis.unit)})", "Test accuracy (%)")
     if lines:
         scale = style.logarithmic if max(ends) > _FAR_APART * min(ends) else style.linear
         scale(axes, np.concatenate([line.x[line.x > 0] for line in lines]))
     handles: list[Artist] = []
     for line in central:
-        look = all_looks[line.row.name] | {"linestyle": style.DASHED, "marker": "", "zorder": 1.9}
+        look = all_looks[line.row.name] | {"marker": "", "linewidth": 0.7, "zorder": 1.9}
         look["label"] = f"{look['label']} (central), final"
         handles.append(axes.axhline(float(line.mean[-1]), **look))
     handles += _draw_lines(axes, lines, all_looks)
-    _close(figure, axes, handles, "" if lines else "no algorithm with vehicles has been tested")
+    _close(figure, axes, handles, "" if lines else "not tested yet, or not recorded")
     return figure
 
 

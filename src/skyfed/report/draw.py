@@ -39,18 +39,19 @@ def draw_flights(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> N
 
 
 def draw_training(place: Path, folders: list[Path], rows: "list[Row]") -> None:
-    """Draw accuracy over rounds, megabytes and seconds, and the payloads."""
+    """Draw accuracy over mission time, megabytes, joules and rounds, and the payloads."""
     from skyfed.files import storage_errors
     from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads
     from skyfed.report.figures import save
-    from skyfed.report.learning_curves import read_curves
+    from skyfed.report.learning_curves import cost_axes, read_curves
+    from skyfed.runs.folder import RunFolder
 
     figures = place / "figures"
     curves = read_curves(folders, rows)
     with storage_errors(figures):
         figures.mkdir(exist_ok=True)
-        save(draw_accuracy_over(curves, "megabytes"), figures / "accuracy-megabytes")
-        save(draw_accuracy_over(curves, "modelled_seconds"), figures / "accuracy-seconds")
+        for name, axis in cost_axes(RunFolder(folders[0]).read_config().world).items():
+            save(draw_accuracy_over(curves, axis), figures / f"accuracy-{name}")
         if any(curve.wire_bits.size for curve in curves):
             save(draw_payloads(curves), figures / "fig4-payload")
         save(draw_accuracy(curves), figures / "fig3-accuracy")
@@ -64,7 +65,9 @@ def draw_run(folder: "RunFolder", config: "Config", fleet: "FleetPlan") -> None:
 
 def drawn(folder: Path, config: "Config") -> bool:
     """Tell whether all figures of the training are there."""
-    figures = ["fig3-accuracy", "accuracy-megabytes", "accuracy-seconds"]
+    from skyfed.report.learning_curves import cost_axes
+
+    figures = ["fig3-accuracy", *(f"accuracy-{name}" for name in cost_axes(config.world))]
     figures += [] if all(row.central for row in config.rows) else ["fig4-payload"]
     return all((folder / "figures" / f"{name}.{kind}").exists() for name in figures for kind in ("png", "pdf"))
 

@@ -29,7 +29,7 @@ _CROWD = 30  # classes on one map beyond which numbers are thinned, and a single
 # On the map colour means time, so that all else is grey, but for the footprint's green, which no round has.
 _DISC, _TRUTH, _REGION, _FOOTPRINT = "0.25", "0.45", "0.7", "#009E73"
 _CLOSED = "#F2C4C4"  # the light red of what constraints forbid
-_DASHES: Any = (0, (3, 2))
+_DOTS: Any = (0, (1.2, 1.4))  # the truth, where it is not as planned
 
 
 @style.in_style()
@@ -45,9 +45,9 @@ def draw_psi(fleet: FleetPlan, vehicle: int) -> Figure:
     axes = figure.subplots()
     every = max(1, rounds // 6)
     for c, share in enumerate(psi):
-        colour, stroke, marker = (each[c % len(each)] for each in (style.COLOURS, style.STROKES, style.MARKERS))
+        colour, marker = (each[c % len(each)] for each in (style.COLOURS, style.MARKERS))
         axes.plot(
-            share, color=colour, linestyle=stroke, linewidth=1.0, marker=marker, label=f"$c={c}$",
+            share, color=colour, linewidth=1.0, marker=marker, label=f"$c={c}$",
             markevery=(c * every // classes, every), **style.MARKER_LOOK,
         )  # fmt: skip
     axes.set(xlabel="Round $t$", ylabel=r"Class share $\psi_{u,c}^{t}$", ylim=(0, 1.05 * float(psi.max()) or 1.0))
@@ -158,7 +158,7 @@ def _draw_flight(axes: Axes, fleet: FleetPlan, vehicle: int, norm: Normalize, co
     positions, rounds = fleet.positions[vehicle], np.arange(fleet.rounds)
     _draw_discs(axes, fleet.centres[vehicle], fleet.radii[vehicle], facecolors="0.94", edgecolors=_DISC, linewidths=0.6)
     wrong = _misplaced(fleet, vehicle)
-    look = {"facecolors": "none", "edgecolors": _TRUTH, "linewidths": 0.5, "linestyles": [_DASHES]}
+    look = {"facecolors": "none", "edgecolors": _TRUTH, "linewidths": 0.5, "linestyles": [_DOTS]}
     _draw_discs(axes, fleet.true_centres[vehicle, wrong], fleet.true_radii[vehicle, wrong], **look)
     # Long flights are drawn thinner, so that the dots, not the legs between them, are what one sees.
     room = float(np.clip(100 / fleet.rounds, 0.15, 1.0))
@@ -233,7 +233,7 @@ def _map_legend(truth: bool, closed: bool) -> list[Line2D]:
     return [
         Line2D([], [], color="black", marker="^", markersize=4, linestyle="none", label="Station"),
         Line2D([], [], color=_DISC, linewidth=0.8, label="Disc planned on"),
-        *([Line2D([], [], color=_TRUTH, linewidth=0.8, linestyle=_DASHES, label="True disc")] if truth else []),
+        *([Line2D([], [], color=_TRUTH, linewidth=0.8, linestyle=_DOTS, label="True disc")] if truth else []),
         Line2D([], [], color=_FOOTPRINT, marker="s", fillstyle="none", linestyle="none", label="Camera footprint"),
         Line2D([], [], color=_REGION, linewidth=0.8, label="Region"),
         *([Line2D([], [], color=_CLOSED, marker="s", linestyle="none", label="Not allowed")] if closed else []),

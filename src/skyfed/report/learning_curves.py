@@ -1,7 +1,6 @@
-"""Learning curves: accuracy over rounds and over what it cost to get there, and the sizes of the uploads."""
+"""Learning curves: accuracy over what it cost to get there and over rounds, and the sizes of the messages."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -13,6 +12,7 @@ from skyfed.report.units import megabytes
 from skyfed.runs.tables import Row as TableRow
 from skyfed.runs.tables import Table, remembered
 from skyfed.types import Floats, Ints
+from skyfed.world.settings import WorldSettings
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,45 @@ class SeedCurve:
     """One seed's learning curve at the rounds after which its model was tested, all (n,).
 
     accuracy, accuracy_full  0..1, on the test set so far and on the whole one
-    megabytes                sent by all vehicles up to and with this round (measured); 0 without vehicles
-    modelled_seconds         up to and with this round: of every round its slowest vehicle (the maximum), since vehicles
-    measured_seconds         work side by side and a round ends with its last upload; 0 without vehicles
+    seconds    the mission clock (modelled); by the paper's law, the slowest vehicle's training of every round so far
+    megabytes  sent and received by all vehicles so far (measured)
+    joules     of all vehicles so far (modelled)
+
+    Seconds and joules are NaN where the tables do not know them: without vehicles, and in format 0.1.0.
     """
 
     rounds: Ints
     accuracy: Floats
     accuracy_full: Floats
+    seconds: Floats
     megabytes: Floats
-    modelled_seconds: Floats
-    measured_seconds: Floats
+    joules: Floats
+
+
+@dataclass(frozen=True)
+class CostAxis:
+    """What accuracy is drawn over: a figure of a `SeedCurve` times a factor, what that is, and its unit."""
+
+    figure: str
+    factor: float
+    label: str
+    unit: str
+
+
+def cost_axes(world: WorldSettings) -> dict[str, CostAxis]:
+    """Return what a run's accuracy is drawn over, by the name that users give it."""
+    sent = CostAxis("megabytes", 1.0, "Sent and received by all vehicles, measured", "MB")
+    if world.time == "law":  # training alone takes time and energy
+        time = CostAxis("seconds", 1 / world.t_train, "Modelled training time", "t_tr")
+        return {"mission": time, "megabytes": sent, "joules": CostAxis("joules", 1.0, "Modelled training energy", "J")}
+    return {
+        "mission": CostAxis("seconds", 1 / 60, "Mission time, modelled", "min"),
+        "megabytes": sent,
+        "joules": CostAxis("joules", 1e-3, "Energy of all vehicles, modelled", "kJ"),
+    }
+
+
+ROUNDS = CostAxis("rounds", 1.0, "Round", "")
 
 
 @dataclass(frozen=True)
@@ -83,7 +111,7 @@ def _read_seed(folder: Path, label: str) -> tuple[SeedCurve, Floats, Floats, Flo
     sent = [(up.get("paper_bits", np.nan), 8 * up["wire_bytes"]) for up in uplink if up["wire_bytes"]]
     formula, measured = np.array(sent, np.float64).reshape(-1, 2).T
     down = _downlink_bits(lines, Table(folder / label, "vehicles").rows())
-    return seed_curve(lines, uplink), formula[np.isfinite(formula)], measured, down
+    return seed_curve(lines), formula[np.isfinite(formula)], measured, down
 
 
 def _downlink_bits(lines: list[TableRow], vehicles: list[TableRow]) -> Floats:
@@ -103,10 +131,11 @@ def _downlink_bits(lines: list[TableRow], vehicles: list[TableRow]) -> Floats:
     return np.array(bits, np.float64)
 
 
-def mean_lines(curves: list[RowCurves], axis: str, measure: str = "accuracy") -> list[MeanCurve]:
-    """Average every curve over its seeds, at the rounds that all of them have tested; without such, it is left out.
+def mean_lines(curves: list[RowCurves], axis: CostAxis, measure: str = "accuracy") -> list[MeanCurve]:
+    """Average every curve over its seeds, at the rounds that all of them have tested.
 
-    axis     "rounds", "megabytes", "modelled_seconds" or "measured_seconds"
+    A curve without such rounds is left out, and one whose tables do not know the axis.
+
     measure  "accuracy" on the test set so far, or "accuracy_full" on the whole one
     """
     lines = []
@@ -114,9 +143,10 @@ def mean_lines(curves: list[RowCurves], axis: str, measure: str = "accuracy") ->
         runs = [run for run in curve.runs if run.rounds.size]
         if runs and (shared := reduce(np.intersect1d, [run.rounds for run in runs])).size:
             at = [np.isin(run.rounds, shared) for run in runs]
-            x = np.stack([getattr(run, axis)[here] for run, here in zip(runs, at, strict=True)])
+            x = axis.factor * np.stack([getattr(run, axis.figure)[here] for run, here in zip(runs, at, strict=True)])
             y = 100 * np.stack([getattr(run, measure)[here] for run, here in zip(runs, at, strict=True)])
-            lines.append(MeanCurve(curve.row, len(runs), x.mean(0), y.mean(0), y.min(0), y.max(0)))
+            if np.isfinite(x).all():
+                lines.append(MeanCurve(curve.row, len(runs), x.mean(0), y.mean(0), y.min(0), y.max(0)))
     return lines
 
 
@@ -127,25 +157,20 @@ def shares(sizes: Floats, most: int = 1000) -> tuple[Floats, Floats]:
     return np.sort(sizes)[np.maximum(rank - 1, 0)], np.arange(steps + 1) / steps
 
 
-def seed_curve(rows: list[TableRow], uplink: list[TableRow]) -> SeedCurve:
-    """Return one seed's learning curve from its rounds and uploads."""
-    by_round: dict[int, list[TableRow]] = defaultdict(list)
-    for row in uplink:
-        by_round[row["round"]].append(row)
+def seed_curve(rows: list[TableRow]) -> SeedCurve:
+    """Return one seed's learning curve from its rounds; a sum is known as far as every round before is."""
     tested = [k for k, row in enumerate(rows) if row["accuracy"] is not None]
 
-    def at_tests(key: str) -> Floats:
-        return np.array([rows[k][key] for k in tested], np.float64)
+    def column(*names: str) -> Floats:
+        known = [[row.get(name) for row in rows] for name in names]
+        return np.asarray(np.array(known, np.float64).sum(axis=0), np.float64)
 
-    def spent(key: str, of_a_round: Callable[[list[float]], float]) -> Floats:
-        each = [of_a_round([upload[key] for upload in by_round[row["round"]]] or [0.0]) for row in rows]
-        return np.asarray(np.cumsum(each)[tested], np.float64)
-
+    sent = np.cumsum(column("wire_bytes", "downlink_bytes"))
     return SeedCurve(
         rounds=np.array([rows[k]["round"] for k in tested], np.int64),
-        accuracy=at_tests("accuracy"),
-        accuracy_full=at_tests("accuracy_full"),
-        megabytes=megabytes(spent("wire_bytes", sum)),
-        modelled_seconds=spent("modelled_seconds", max),
-        measured_seconds=spent("measured_seconds", max),
+        accuracy=column("accuracy")[tested],
+        accuracy_full=column("accuracy_full")[tested],
+        seconds=np.cumsum(column("mission_seconds"))[tested],
+        megabytes=megabytes(sent)[tested],
+        joules=np.cumsum(column("joules"))[tested],
     )

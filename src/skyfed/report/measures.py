@@ -6,7 +6,7 @@ from typing import Literal
 
 from skyfed.report.numbers import Unit, unit_of, with_interval
 from skyfed.report.seed_model import mean_and_half
-from skyfed.report.summary import Summary
+from skyfed.report.summary import PARTS, PHASES, Summary
 
 Better = Literal["high", "low"]
 
@@ -27,15 +27,27 @@ class Measure:
     vehicles: bool = True
 
     def header(self, unit: Unit) -> str:
-        """Return the head of a column: two lines."""
+        """Return the head of a column: two lines, or one where there is no more to say."""
         words = ", ".join(word for word in (self.about, unit.name) if word)
-        return f"{self.title}\n({words})"
+        return f"{self.title}\n({words})" if words else self.title
 
 
 def _share(about: str, title: str = "accuracy", better: Better = "high") -> Measure:
     return Measure(title, about, "%", "measured", better, vehicles=False)
 
 
+def _modelled(title: str, about: str, kind: str, better: Better = "low") -> Measure:
+    return Measure(title, about, kind, "modelled", better)
+
+
+def _bytes(title: str, about: str = "") -> Measure:
+    return Measure(title, about, "B", "measured", "low")
+
+
+_WORDS = {
+    "fly": "flying", "sense": "sensing", "receive": "receiving", "train": "training", "send": "sending",
+    "wait": "waiting", "home": "way home", "hover": "hovering",
+}  # fmt: skip
 MEASURES = {
     "accuracy": _share("test so far"),
     "accuracy_full": _share("whole test"),
@@ -43,17 +55,24 @@ MEASURES = {
     "late_accuracy_full": _share("late, whole test"),
     "mean_accuracy": _share("mean over time"),
     "forgetting": _share("", "forgetting", "low"),
-    "uplink_bytes": Measure("sent", "measured", "B", "measured", "low"),
-    "downlink_bytes": Measure("received", "measured", "B", "measured", "low"),
-    "paper_bytes": Measure("sent", "paper's formula", "B", "modelled", "low"),
-    "modelled_seconds": Measure("training", "modelled", "s", "modelled", "low"),
-    "measured_seconds": Measure("training", "measured", "s", "measured", "low"),
+    "mission_seconds": _modelled("mission", "", "min"),
+    "law_time": _modelled("training time", "paper's law", "t_tr"),
+    "total_bytes": _bytes("up and down"),
+    "uplink_bytes": _bytes("up"),
+    "downlink_bytes": _bytes("down"),
+    "broadcast_bytes": _bytes("broadcast"),
+    "paper_bytes": _modelled("up", "paper's formula", "B"),
+    "joules": _modelled("energy", "", "J"),
+    **{f"{part}_joules": _modelled(_WORDS[part], "", "J") for part in PARTS},
+    "radio_joules": _modelled("radio", "", "J"),
+    "least_battery": _modelled("least battery", "", "%", "high"),
+    "landed": _modelled("landed early", "", ""),
+    "late": _modelled("late", "", ""),
+    **{f"{phase}_seconds": _modelled(_WORDS[phase], "", "vehicle-s") for phase in PHASES},
+    "measured_seconds": Measure("training", "measured", "vehicle-s", "measured", "low"),
     "wall_seconds": Measure("wall", "", "s", "measured", "low", vehicles=False),
-    "fly_seconds": Measure("flying", "modelled", "s", "modelled", "low"),
-    "send_seconds": Measure("sending", "modelled", "s", "modelled", "low"),
-    "joules": Measure("energy", "modelled", "J", "modelled", "low"),
 }
-ACCURACIES = [name for name, measure in MEASURES.items() if measure.better == "high"]
+ACCURACIES = [name for name in MEASURES if "accuracy" in name]
 
 
 def value_of(name: str, summary: Summary, central: bool) -> float | None:
@@ -62,14 +81,26 @@ def value_of(name: str, summary: Summary, central: bool) -> float | None:
     return None if value is None else float(value)
 
 
+def known(names: Sequence[str], rows: Sequence[tuple[Summary, bool]]) -> list[str]:
+    """Return the measures that some row has; a row is its summary and whether it was trained centrally."""
+    return [name for name in names if any(value_of(name, *row) is not None for row in rows)]
+
+
+def modelled(names: Sequence[str]) -> list[str]:
+    """Return the titles of measures that come from a model, where their heads do not say so."""
+    return [MEASURES[name].title for name in names if MEASURES[name].source == "modelled" and not MEASURES[name].about]
+
+
 def column(name: str, rows: Sequence[Sequence[float | None]]) -> tuple[str, list[str]]:
     """Return the head and the cells of a column from the values by seed of every row: mean ± 95 % interval."""
-    known = [mean_and_half([value for value in row if value is not None]) for row in rows]
-    unit = unit_of(MEASURES[name].kind, [mean for mean, _ in known])
-    return MEASURES[name].header(unit), [scaled(mean, half, unit) for mean, half in known]
+    means = [mean_and_half([value for value in row if value is not None]) for row in rows]
+    unit = unit_of(MEASURES[name].kind, [mean for mean, _ in means])
+    return MEASURES[name].header(unit), [scaled(mean, half, unit) for mean, half in means]
 
 
 def scaled(mean: float | None, half: float | None, unit: Unit, sign: str = "") -> str:
     """Return a mean and its interval in a unit."""
+    if not unit.name and mean is not None and half is None and mean == int(mean):  # a count
+        return f"{int(mean):{sign},d}"
     both = [None if each is None else unit.factor * each for each in (mean, half)]
     return with_interval(both[0], both[1], sign)

@@ -11,6 +11,7 @@ _LONGEST = 6  # decimals; beyond, a power of ten is set apart
 _LARGEST = 1e12  # likewise
 _PREFIXES = {"B": (0, 4), "J": (0, 4)}  # of units that take one: the first and the last power of 1000
 _NAMES = ("", "k", "M", "G", "T")
+_FIXED = {"%": 100.0, "min": 1 / 60}  # units that are not SI: shares of 1, and seconds shown as minutes
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,10 @@ class Unit:
 def unit_of(kind: str, values: Iterable[float | None]) -> Unit:
     """Return the unit that suits all values of a column together: by their geometric mean, so none is far from 1.
 
-    kind  "%" for shares of 1; "B" and "J" get a prefix; any other unit stays as it is
+    kind  "%" for shares of 1, "min" for seconds; "B" and "J" get a prefix; any other unit stays as it is
     """
-    if kind == "%":
-        return Unit("%", 100.0)
+    if kind in _FIXED:
+        return Unit(kind, _FIXED[kind])
     sizes = [abs(value) for value in values if value]
     if kind not in _PREFIXES or not sizes:
         return Unit(kind, 1.0)

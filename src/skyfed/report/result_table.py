@@ -11,7 +11,7 @@ from skyfed.report.numbers import Unit, unit_of
 from skyfed.report.seed_model import ONE_SEED, Comparison, SeedModel, fit, leaders, mean_and_half
 from skyfed.report.table_rows import TableRow, read_rows
 
-_COSTS = ("uplink_bytes", "downlink_bytes", "modelled_seconds", "joules")
+_COSTS = ("mission_seconds", "law_time", "uplink_bytes", "downlink_bytes", "joules")
 DEFAULT_MEASURE = "late_accuracy_full"
 
 
@@ -86,7 +86,7 @@ def build_table(
         raise BadInputError(f"--margin {margin:g}: allowed: points of accuracy above 0 and below 100")
     known = read_rows(places)
     reference = None if against is None else _reference(known.rows, against)
-    names = dict.fromkeys([measure, *(_modelled(known.rows) if columns is None else columns)])
+    names = dict.fromkeys([measure, *(_costs(known.rows) if columns is None else columns)])
     built = [_column(name, known.rows, reference, margin if name == measure else None) for name in names]
     return ResultTable(known.rows, built, reference, known.left_out)
 
@@ -98,7 +98,7 @@ def records(table: ResultTable) -> list[dict[str, Any]]:
             "row": row.name,
             "algorithm": row.label,
             "column": column.name,
-            "unit": {"%": "1"}.get(column.measure.kind, column.measure.kind),
+            "unit": {"%": "1", "min": "s", "vehicle-s": "s", "": "1"}.get(column.measure.kind, column.measure.kind),
             "source": column.measure.source,
             "n": cell.n,
             "mean": cell.mean,
@@ -126,8 +126,8 @@ def _reference(rows: list[TableRow], asked: str) -> str:
     return named[0]
 
 
-def _modelled(rows: list[TableRow]) -> list[str]:
-    """Return the costs that are counted in some row: a cost model may leave some at 0."""
+def _costs(rows: list[TableRow]) -> list[str]:
+    """Return the costs that some row has: a mission has no law, the law no mission, and old tables know neither."""
     return [
         name
         for name in _COSTS

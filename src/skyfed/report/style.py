@@ -28,7 +28,7 @@ _STYLE: Any = ["default", {
 }]  # fmt: skip
 in_style = partial(style.context, _STYLE)  # decorates what draws, and is the context of what saves
 
-# Okabe and Ito's colours (their yellow is lost on white paper), then three of Tol's; strokes and markers differ too.
+# Okabe and Ito's colours (their yellow is lost on white paper), then three of Tol's; markers differ too.
 COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#888888", "#999933",
 )  # fmt: skip
@@ -36,13 +36,12 @@ COLOURS = (
 VEHICLES = (
     "#8F1FE8", "#12A112", "#E6117A", "#1F3BE0", "#4B5A12", "#B5121B", "#8C7BEA", "#D018D0", "#7A4A1E", "#0A5A5A",
 )  # fmt: skip
-STROKES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1.2, 1.2)))
+# And what joules are spent on has colours of neither: greys for staying in the air, pale ones for the rest.
+PARTS = {"fly": "#2E3640", "hover": "#A3B1BC", "train": "#D9C79B", "receive": "#B5D9B9", "send": "#EDB9A4"}
 MARKERS = "osD^vPdX<>ph"
 MARKER_LOOK: dict[str, Any] = {"markersize": 3.6, "markeredgecolor": "white", "markeredgewidth": 0.3}
-DASHED: Any = (0, (4, 1.6))
-# One look per known algorithm, in order: the central one black and dashed, the last of the paper's five a full line.
-_HUES = [COLOURS[k] for k in (6, 0, 2, 3, 1, 4, 5, 7, 8, 9)]
-_HABITS: list[Any] = [DASHED, (0, (1.2, 1.0)), (0, (5, 1.2, 1, 1.2)), (0, (5, 1.2, 1, 1.2, 1, 1.2)), "-"]
+DASHED: Any = (0, (4, 1.6))  # computed by a formula; what was measured is a full line
+_HUES = [COLOURS[k] for k in (6, 0, 2, 3, 1, 4, 5, 7, 8, 9)]  # one per known algorithm, in order; the central one black
 _PAPER = ("sgd", "afl", "afl-prune", "afl-quant", "2ceoafl")  # these look the same in all runs
 GRID: dict[str, Any] = {"color": "0.92", "linewidth": 0.5}
 _NUMBERS = "{x:,.10g}"  # of a tick, written out in full
@@ -58,12 +57,12 @@ def blank_column(x: str, y: str) -> tuple[Figure, Axes]:
 
 
 def looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """Return colour, stroke, marker and name of every row's line, by label, the same in every figure of a run."""
+    """Return colour, marker and name of every row's line, by label, the same in every figure of a run."""
     names = [*_PAPER, *(row.name for row in rows if row.name not in _PAPER)]
     by_name = {}
     for row in rows:
         k = names.index(row.name)
-        look = {"color": _HUES[k % len(_HUES)], "linestyle": _HABITS[k % len(_HABITS)], "linewidth": 1.0}
+        look = {"color": _HUES[k % len(_HUES)], "linestyle": "-", "linewidth": 1.0}
         by_name[row.name] = look | {"marker": MARKERS[k % len(MARKERS)], "label": row.title} | MARKER_LOOK
     return by_name
 

@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import Callable
 
-from skyfed.report.measures import scaled
+from skyfed.report.measures import modelled, scaled
 from skyfed.report.numbers import MISSING, probability
 from skyfed.report.result_table import ResultTable, TableCell, TableColumn, records
 
@@ -34,6 +34,8 @@ def caption(table: ResultTable, mark: str) -> str:
         if first.reference:
             test = "Dunnett" if table.against else "the best mean, Tukey"
             said.append(f"Verdict: against {first.reference} ({test}'s test).")
+    if named := modelled([column.name for column in table.columns]):
+        said.append(f"Modelled: {', '.join(named)}.")
     central = [row.title for row in table.rows if row.central]
     said += [f"{', '.join(dict.fromkeys(central))}: central training, no rival."] if central else []
     said += [f"Left out: {'; '.join(table.left_out)}."] if table.left_out else []

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ from skyfed.algorithms import KNOWN, Row
 from skyfed.errors import one_line
 from skyfed.flight.fleet_plan import FleetPlan, age_of_information
 from skyfed.report.live import in_ci
-from skyfed.report.measures import MEASURES, column, scaled, value_of
-from skyfed.report.numbers import MISSING, number, unit_of
+from skyfed.report.measures import MEASURES, column, known, modelled, scaled, value_of
+from skyfed.report.numbers import unit_of
 from skyfed.report.seed_model import mean_and_half
-from skyfed.report.summary import summarise
+from skyfed.report.summary import Summary, summarise
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.search_space import Search, Trials
 from skyfed.runs.sweep_file import SweepJob
@@ -29,9 +29,17 @@ from skyfed.world.mission import Mission
 _WIDTH = 140  # where the output is not a terminal
 _TRIALS = 20  # of a search
 
-_SWEEP = ("accuracy", "accuracy_full", "mean_accuracy", "uplink_bytes", "measured_seconds")
-_SEEDS = (*_SWEEP[:3], "forgetting", *_SWEEP[3:])
-_RUN = (*_SEEDS[:5], "downlink_bytes", "paper_bytes", "modelled_seconds", "measured_seconds", "wall_seconds")
+_REACHED = ("accuracy", "accuracy_full", "mean_accuracy", "forgetting")
+_TOOK = ("mission_seconds", "law_time", "total_bytes", "joules")
+_ASIDE = ("paper_bytes", "measured_seconds", "wall_seconds")
+_COST = (
+    "mission_seconds", "law_time", "uplink_bytes", "downlink_bytes", "broadcast_bytes", "fly_joules", "hover_joules",
+    "train_joules", "radio_joules", "least_battery", "late", "landed",
+)  # fmt: skip
+_LAW_HAS_NONE = ("fly_joules", "hover_joules", "radio_joules", "late", "landed")  # what only a mission has
+
+
+Line = tuple[list[str], list[Summary], bool]  # words, the summaries of its seeds, whether it was trained centrally
 
 
 def console() -> Console:
@@ -109,68 +117,52 @@ def print_flights(fleet: FleetPlan, mission: Mission) -> None:
 
 def print_seeds(folders: list[Path], rows: list[Row], title: str) -> None:
     """Print one line per row: mean and 95 % interval over the seeds that have got somewhere."""
-    lines = []
-    for row in rows:
-        summaries = [summary for folder in folders if (summary := summarise(folder, row.name))]
-        if summaries:
-            values = {name: [value_of(name, each, row.central) for each in summaries] for name in _SEEDS}
-            lines.append(([row.title, str(len(summaries))], values))
-    _print_measures(title, ["algorithm", "seeds"], lines, ("forgetting", "mean_accuracy", "measured_seconds"))
+    by_row = [(row, [each for folder in folders if (each := summarise(folder, row.name))]) for row in rows]
+    lines = [([row.title, str(len(seeds))], seeds, row.central) for row, seeds in by_row if seeds]
+    spare = ("forgetting", "mean_accuracy", "accuracy_full")
+    _print_measures(title, ["algorithm", "seeds"], lines, (*_REACHED, *_TOOK), spare)
 
 
 def _print_measures(
-    title: str, names: list[str], lines: list[tuple[list[str], dict[str, list[float | None]]]], spare: Sequence[str]
+    title: str, words: list[str], lines: list[Line], names: Sequence[str], spare: Sequence[str]
 ) -> None:
-    """Print lines of words and then measures, whose values are those of the seeds; `spare` names measures."""
-    measures = list(lines[0][1]) if lines else []
-    columns = {name: column(name, [values[name] for _, values in lines]) for name in measures}
-    table = table_of(title, [*names, *(head for head, _ in columns.values())])
-    for k, (words, _) in enumerate(lines):
-        table.add_row(*words, *(cells[k] for _, cells in columns.values()))
+    """Print lines of words and then measures, those that some line has; `spare` names what a narrow terminal drops."""
+    shown = known(names, [(each, central) for _, seeds, central in lines for each in seeds])
+    columns = {
+        name: column(name, [[value_of(name, each, central) for each in seeds] for _, seeds, central in lines])
+        for name in shown
+    }
+    table = table_of(title, [*words, *(head for head, _ in columns.values())])
+    for k, (line, _, _) in enumerate(lines):
+        table.add_row(*line, *(cells[k] for _, cells in columns.values()))
     show(table, [columns[name][0] if name in columns else name for name in spare])
+    if named := modelled(shown):
+        print(f"modelled: {', '.join(named)}")
 
 
 def print_summary(folder: Path, rows: list[Row], title: str) -> None:
-    """Print one line per row."""
-    lines = []
-    for row in rows:
-        if summary := summarise(folder, row.name):
-            values = {name: [value_of(name, summary, row.central)] for name in _RUN}
-            lines.append(([row.title, str(summary.rounds)], values))
-    spare = ("mean_accuracy", "forgetting", "wall_seconds", "paper_bytes", "modelled_seconds", "downlink_bytes")
-    _print_measures(title, ["algorithm", "rounds"], lines, spare)
+    """Print what every row reached and what it took, one line per row."""
+    lines = [([row.title, str(each.rounds)], [each], row.central) for row, each in _summaries(folder, rows)]
+    spare = ("mean_accuracy", "forgetting", "measured_seconds", "wall_seconds", "paper_bytes", "accuracy_full")
+    _print_measures(title, ["algorithm", "rounds"], lines, (*_REACHED, *_TOOK, *_ASIDE), spare)
 
 
 def print_resources(folder: Path, rows: list[Row], title: str) -> None:
-    """Print what accuracy cost, one line per row: bytes and seconds measured, seconds and joules modelled."""
-    seconds, joules = (f"train / fly / send,\nmodelled ({unit})" for unit in ("s", "kJ"))
-    training, per_mb, per_kj = "training\n(measured, s)", "points\nper MB", "points\nper kJ"
-    known = [(row, each) for row in rows if not row.central and (each := summarise(folder, row.name))]
-    sent, sizes = column("uplink_bytes", [[each.uplink_bytes] for _, each in known])
-    names = ["algorithm", "accuracy\n(%)", sent, seconds, joules, training, per_mb, per_kj, "late"]
-    table = table_of(title, [*names, "least battery\n(%)"])
-    config = RunFolder(folder).read_config()
-    for (row, summary), size in zip(known, sizes, strict=True):
-        points = None if summary.accuracy is None else 100 * summary.accuracy
-        spent = (summary.modelled_energy, summary.fly_joules, summary.send_joules)
-        table.add_row(
-            row.title,
-            number(points),
-            size,
-            " / ".join(map(number, (summary.modelled_seconds, summary.fly_seconds, summary.send_seconds))),
-            " / ".join(number(value / 1e3) for value in spent),
-            number(summary.measured_seconds),
-            _per(points, summary.uplink_bytes / 1e6),
-            _per(points, summary.joules / 1e3),
-            str(summary.late),
-            MISSING if summary.battery is None else number(100 * summary.battery / config.vehicle.battery),
-        )
-    if table.row_count:
-        show(table, (training, per_mb, per_kj, seconds, "late"))
+    """Print what the mission of every row took: time, bytes, energy and batteries; then who landed early."""
+    world = RunFolder(folder).read_config().world
+    dropped = _LAW_HAS_NONE if world.time == "law" else () if world.deadline is not None else ("late",)
+    summaries = [(row, each) for row, each in _summaries(folder, rows) if not row.central]
+    if summaries:
+        lines = [([row.title], [each], False) for row, each in summaries]
+        names = [name for name in _COST if name not in dropped]
+        _print_measures(title, ["algorithm"], lines, names, ("broadcast_bytes", "radio_joules", "late", "train_joules"))
+    for row, each in summaries:
+        if each.landed:
+            print(f"{row.title}: {each.landed} landed early, the first in round {each.first_landing}")
 
 
-def _per(points: float | None, cost: float) -> str:
-    return MISSING if points is None or cost <= 0 else number(points / cost)
+def _summaries(folder: Path, rows: list[Row]) -> list[tuple[Row, Summary]]:
+    return [(row, each) for row in rows if (each := summarise(folder, row.name))]
 
 
 def sweep_rows(jobs: list[SweepJob], place: Path) -> list[dict[str, Any]]:
@@ -186,17 +178,18 @@ def sweep_rows(jobs: list[SweepJob], place: Path) -> list[dict[str, Any]]:
 
 def print_sweep(rows: list[dict[str, Any]], title: str) -> None:
     """Print one line per variant and algorithm: mean and 95 % interval over seeds."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[Summary]] = {}
     for row in rows:
-        groups.setdefault((row["variant"], row["algorithm"]), []).append(row)
+        summary = Summary(**{field.name: row[field.name] for field in fields(Summary)})
+        groups.setdefault((row["variant"], row["algorithm"]), []).append(summary)
     lines = []
     for (variant, algorithm), seeds in groups.items():
-        rounds = [row["rounds"] for row in seeds]
-        shown = "-".join(map(str, sorted({min(rounds), max(rounds)})))
-        values: dict[str, list[float | None]] = {name: [row[name] for row in seeds] for name in _SWEEP}
-        lines.append(([variant, title_of(algorithm), str(len(seeds)), shown], values))
-    spare = ("mean_accuracy", "measured_seconds", "rounds", "seeds")
-    _print_measures(title, ["variant", "algorithm", "seeds", "rounds"], lines, spare)
+        rounds = sorted({min(each.rounds for each in seeds), max(each.rounds for each in seeds)})
+        words = [variant, title_of(algorithm), str(len(seeds)), "-".join(map(str, rounds))]
+        central = algorithm in KNOWN and KNOWN[algorithm].central
+        lines.append((words, seeds, central))
+    spare = ("mean_accuracy", "rounds", "seeds", "accuracy_full")
+    _print_measures(title, ["variant", "algorithm", "seeds", "rounds"], lines, (*_REACHED[:3], *_TOOK), spare)
 
 
 def goal_of(search: Search, place: Path, job: SweepJob) -> float | None:

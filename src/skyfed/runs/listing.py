@@ -17,12 +17,19 @@ from skyfed.runs.seeds import by_seed
 from skyfed.runs.tables import Table, is_done
 from skyfed.world.fairness import Fairness, fairness_of, recorded_accuracies
 
-_COLUMNS = ["round", "accuracy", "accuracy_vehicle", "wire_bytes", "seconds"]
+_COLUMNS = [
+    "round", "accuracy", "accuracy_vehicle", "wire_bytes", "downlink_bytes", "seconds", "mission_seconds", "joules",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Trained:
-    """How far an algorithm of a run is; accuracy is that of the last test, 0..1, and fairness its spread."""
+    """How far an algorithm of a run is; accuracy is that of the last test, 0..1, and fairness its spread.
+
+    bytes            sent by all vehicles, measured; total_bytes  sent and received
+    seconds          of the simulator, measured
+    mission_seconds  on the mission clock, modelled, and joules of all vehicles; None where the tables do not know them
+    """
 
     algorithm: str
     done: bool
@@ -31,6 +38,9 @@ class Trained:
     bytes: int
     seconds: float
     fairness: Fairness | None = None
+    total_bytes: int = 0
+    mission_seconds: float | None = None
+    joules: float | None = None
 
 
 @dataclass(frozen=True)
@@ -94,8 +104,8 @@ def look(path: Path) -> ListedRun:
     known = RunFolder(path).manifest()
     started = known.get("started") if isinstance(known.get("started"), str) else None
     try:
-        names, rounds, seed = _config(path)
-        trained = [_trained(path / name, name) for name in names]
+        names, rounds, seed, law = _config(path)
+        trained = [_trained(path / name, name, law) for name in names]
     except (SkyfedError, OSError) as error:
         return ListedRun(path, "damaged", one_line(str(error).replace(f"{path}/", ""), 500), started=started)
     so_far = [row for row in trained if row.rounds or row.done]
@@ -118,8 +128,8 @@ def _state(path: Path, known: dict[str, Any], trained: list[Trained], begun: boo
     return ("planned", "") if (path / "plan.npz").is_file() else ("not begun", "")
 
 
-def _config(path: Path) -> tuple[list[str], int, int]:
-    """Return a run's algorithms, rounds and seed."""
+def _config(path: Path) -> tuple[list[str], int, int, bool]:
+    """Return a run's algorithms, rounds and seed, and whether its time is the paper's law."""
     if not (path / "config.toml").exists():
         raise BadInputError("config.toml is missing")
     try:
@@ -133,15 +143,21 @@ def _config(path: Path) -> tuple[list[str], int, int]:
         raise BadInputError("config.toml: names no algorithms") from None
     if type(rounds) is not int or type(seed) is not int:
         raise BadInputError("config.toml: has no rounds or no seed")
-    return names, rounds, seed
+    world = tree.get("world")
+    return names, rounds, seed, isinstance(world, dict) and world.get("time") == "law"
 
 
-def _trained(path: Path, name: str) -> Trained:
+def _trained(path: Path, name: str, law: bool) -> Trained:
     rows = Table(path, "rounds").rows(_COLUMNS)
     tested = [row["accuracy"] for row in rows if row["accuracy"] is not None]
-    sent, seconds = sum(row["wire_bytes"] for row in rows), sum(row["seconds"] for row in rows)
-    fairness = fairness_of(recorded_accuracies(rows))
-    return Trained(name, is_done(path), len(rows), tested[-1] if tested else None, sent, seconds, fairness)
+    sent, received, seconds = (sum(row[key] for row in rows) for key in ("wire_bytes", "downlink_bytes", "seconds"))
+    fairness, last = fairness_of(recorded_accuracies(rows)), tested[-1] if tested else None
+    mission, joules = (
+        sum(row[key] for row in rows) if rows and all(row.get(key) is not None for row in rows) else None
+        for key in ("mission_seconds", "joules")
+    )
+    took = None if law else mission  # the law has no mission
+    return Trained(name, is_done(path), len(rows), last, sent, seconds, fairness, sent + received, took, joules)
 
 
 def _entry(path: Path) -> ListedRun | RunGroup | None:

@@ -21,8 +21,11 @@ from skyfed.runs.sweep_file import OWN, SweepFile, SweepJob, Variant, jobs_of, r
 from skyfed.settings import first_fault
 
 Value = bool | int | float | str
-Goal = Literal["accuracy", "accuracy_full", "mean_accuracy", "forgetting", "uplink_bytes", "joules"]
-_LESS_IS_BETTER = ("forgetting", "uplink_bytes", "joules")
+Goal = Literal[
+    "accuracy", "accuracy_full", "mean_accuracy", "forgetting", "uplink_bytes", "total_bytes", "mission_seconds",
+    "joules",
+]  # fmt: skip
+_LESS_IS_BETTER = ("forgetting", "uplink_bytes", "total_bytes", "mission_seconds", "joules")
 _FOLDER = re.compile(r"trial-\d{4,5}")
 
 
@@ -115,7 +118,10 @@ def read_search(path: Path) -> Search | None:
         ) from None
     if "seed" in table.ranges:
         raise BadInputError(f'{path}: search.ranges.seed: allowed: seeds = "0-2" at the top level')
-    trained = jobs_of(path, file, Variant(name="base"))[0].config.labels
+    config = jobs_of(path, file, Variant(name="base"))[0].config
+    if table.goal == "mission_seconds" and config.world.time == "law":
+        raise BadInputError(f'{path}: search.goal = "mission_seconds": allowed with world.time = "mission"')
+    trained = config.labels
     algorithm = table.algorithm or trained[-1]
     if algorithm not in trained:
         raise BadInputError(f"{path}: search.algorithm = {algorithm!r}: allowed: one that is trained: {trained}")

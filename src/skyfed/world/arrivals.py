@@ -19,8 +19,8 @@ RIM = 1e-9  # m: a position on the rim is over the disc
 class SensorSettings(StrictSettings):
     """A camera that looks straight down."""
 
-    altitude: PositiveFloat = Field(50.0, description="h, height above ground, m")
-    fov: float = Field(30.0, gt=0, lt=90, description="theta, half the opening angle, degrees (as in 2 h tan(theta))")
+    altitude: PositiveFloat = Field(100.0, description="h, height above ground, m")
+    fov: float = Field(40.0, gt=0, lt=90, description="theta, half the opening angle, degrees (as in 2 h tan(theta))")
 
 
 def footprint_side(altitude: float, fov: float) -> float:
@@ -32,13 +32,13 @@ class SensingSettings(StrictSettings):
     """How a visit brings samples: by the camera's footprint, or by the paper's law (Eq. 6); sizes of the data sets."""
 
     model: Literal["footprint", "eq6"] = Field(
-        "eq6",
+        "footprint",
         description="footprint: a visit photographs the events in the camera's view; eq6: the paper's law of distance",
     )
-    # chosen, not measured: five rounds of 40 s; and the camera's own altitude, so that its pictures are sharp
-    stay: PositiveFloat = Field(200.0, description="footprint: seconds that an event stays in its place")
+    # chosen, not measured: 15 rounds of 40 s; and the camera's own altitude, so that its pictures are sharp
+    stay: PositiveFloat = Field(600.0, description="footprint: seconds that an event stays in its place")
     sharp_altitude: PositiveFloat = Field(
-        50.0, description="footprint: m; pictures from higher up have fewer pixels on the ground"
+        100.0, description="footprint: m; pictures from higher up have fewer pixels on the ground"
     )
     n_max: int = Field(420, ge=0, le=100_000_000, description="eq6: N_max, most training samples per round (Eq. 6)")
     n_max_test: int = Field(80, ge=0, le=100_000_000, description="the same for the test set")

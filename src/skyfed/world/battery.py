@@ -35,10 +35,16 @@ class Batteries:
         """Tell whether a vehicle can spend this and still land with its reserve."""
         return bool(self.left[vehicle] - joules >= self._settings.reserve * self._settings.battery)
 
-    def take_off(self, vehicle: int, now: float) -> None:
-        """Let a vehicle leave the ground, with what it has been charged with."""
-        if self.ready[vehicle] > 0:  # 0: it has not flown yet
-            self.charged[vehicle] = self.used[vehicle]
+    def ready_at(self, vehicle: int, now: float) -> bool:
+        """Tell whether a vehicle is in the air, or can take off by now."""
+        return bool(np.isnan(self.ready[vehicle]) or self.ready[vehicle] <= now)
+
+    def charge(self, vehicle: int) -> None:
+        """Fill the battery of a vehicle that has been on the ground for long enough."""
+        self.charged[vehicle] = self.used[vehicle]
+
+    def take_off(self, vehicle: int) -> None:
+        """Let a vehicle leave the ground."""
         self.ready[vehicle] = np.nan
 
     def land(self, vehicle: int, now: float) -> None:

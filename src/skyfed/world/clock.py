@@ -59,6 +59,8 @@ class Spending:
 
     def until(self, end: float) -> "Spending":
         """Return the round as it is when it ends after `end` seconds: work that would last longer is broken off."""
+        if self.seconds <= end:
+            return replace(self, wait_seconds=end - self.seconds)
         left, changed = max(0.0, end - self.fly_seconds), {}
         for phase in PHASES:
             wanted = getattr(self, f"{phase}_seconds")
@@ -68,7 +70,7 @@ class Spending:
                 if phase != "sense":
                     changed[f"{phase}_joules"] = getattr(self, f"{phase}_joules") * spent / wanted
             left -= spent
-        return replace(self, wait_seconds=left, **changed)
+        return replace(self, wait_seconds=0.0, **changed)
 
 
 def round_flops(train: TrainSettings, multiplications: float, held: int) -> float:

@@ -5,10 +5,10 @@ from math import ceil
 
 import numpy as np
 
-from skyfed.types import Floats
-from skyfed.world.airframe import hovering, landing, leg_joules, take_off
+from skyfed.types import Bools, Floats
+from skyfed.world.airframe import landing, leg_joules, take_off
 from skyfed.world.computers import fleet_computers
-from skyfed.world.flights import HOME
+from skyfed.world.flights import HOME, full_power
 from skyfed.world.settings import Conditions
 
 _SPEEDS = range(1, 31)  # m/s that are tried where a mission does not fit
@@ -17,18 +17,24 @@ _WH = 3600.0  # joules
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a plan takes if every round lasts as planned.
+    """What a plan takes if every round lasts as planned, and everybody is busy all the time.
 
-    seconds  of the whole mission, the way home included
-    left     (U, T) share of the battery after each round and the way home from there
+    seconds   of the whole mission, the way home included
+    left      (U, T) share of the battery after each round and the way home from there
+    foreseen  (U, T) the same as a vehicle works it out before the round, which may last as the one before
     """
 
     seconds: float
     left: Floats
+    foreseen: Floats
+
+    def short(self, reserve: float) -> Bools:
+        """Tell who reaches this share of its battery in which round; (U, T)."""
+        return np.asarray(self.foreseen < reserve)
 
     def fits(self, reserve: float) -> bool:
-        """Tell whether everybody lands with this share of its battery or more."""
-        return bool((self.left[:, -1] >= reserve).all())
+        """Tell whether everybody flies all rounds and lands with this share of its battery or more."""
+        return not self.short(reserve).any()
 
 
 def forecast(positions: Floats, conditions: Conditions) -> Forecast:
@@ -36,21 +42,24 @@ def forecast(positions: Floats, conditions: Conditions) -> Forecast:
     world, vehicle, altitude = conditions.world, conditions.vehicle, conditions.sensor.altitude
     U = len(positions)
     computers = fleet_computers(vehicle.computer, U)
-    busy = np.array([max(computer.watts, computer.idle_watts) for computer in computers])
-    idle = np.array([computer.idle_watts for computer in computers])
+    idle = np.array([[computer.idle_watts] for computer in computers])
+    power = np.array([[full_power(vehicle, computer, world.wind)] for computer in computers])
     places = np.concatenate([np.tile(HOME, (U, 1, 1)), positions], axis=1)
-    seconds = np.hypot(*np.diff(places, axis=1).transpose(2, 0, 1)) / vehicle.speed  # (U, T)
-    joules = _legs(conditions, places[:, :-1], places[:, 1:]) + seconds * idle[:, None]
     lift, land = (each(vehicle.airframe, altitude, world.wind) for each in (take_off, landing))
-    joules[:, 0] += lift.joules
+    seconds = np.hypot(*np.diff(places, axis=1).transpose(2, 0, 1)) / vehicle.speed  # (U, T)
+    ways = _legs(conditions, places[:, :-1], places[:, 1:])
     seconds[:, 0] += lift.seconds
+    ways[:, 0] += lift.joules
+    ways += seconds * idle
+    homeward = np.hypot(*positions.transpose(2, 0, 1)) / vehicle.speed + land.seconds
+    home = _legs(conditions, positions, np.broadcast_to(HOME, positions.shape)) + land.joules + homeward * idle
     lasts = np.maximum(world.round_time, seconds.max(axis=0) + world.dwell)  # (T,)
-    power = hovering(vehicle.airframe, 1.0, world.wind) + busy[:, None]
-    joules += (lasts - seconds) * power
-    back = _legs(conditions, positions, np.broadcast_to(HOME, positions.shape))
-    home = back + land.joules + (np.hypot(*positions.transpose(2, 0, 1)) / vehicle.speed + land.seconds) * idle[:, None]
-    last = float(np.hypot(*positions[:, -1].T).max() / vehicle.speed + land.seconds)
-    return Forecast(float(lasts.sum()) + last, 1 - (np.cumsum(joules, axis=1) + home) / vehicle.battery)
+    joules = ways + (lasts - seconds) * power
+    used = np.cumsum(joules, axis=1)
+    expected = np.maximum(lasts, np.concatenate([[world.round_time], lasts[:-1]]))
+    foreseen = used - joules + ways + (expected - seconds) * power
+    total = float(lasts.sum() + homeward[:, -1].max())
+    return Forecast(total, 1 - (used + home) / vehicle.battery, 1 - (foreseen + home) / vehicle.battery)
 
 
 def _legs(conditions: Conditions, starts: Floats, stops: Floats) -> Floats:
@@ -71,9 +80,10 @@ def verdict(positions: Floats, conditions: Conditions) -> str:
     head = f"mission: {T} rounds, about {planned.seconds / 60:.0f} min as planned"
     if planned.fits(reserve):
         least = 100 * planned.left[:, -1].min()
-        return f"{head}; all land with {least:.0f} % of the battery or more (reserve {100 * reserve:.0f} %)"
-    short = planned.left < reserve
-    count, first = int(short[:, -1].sum()), int(short.any(axis=0).argmax())
+        ignored = ", which is ignored (world.battery = 'ignore')" if conditions.world.battery == "ignore" else ""
+        return f"{head}; all land with {least:.0f} % of the battery or more (reserve {100 * reserve:.0f} %{ignored})"
+    short = planned.short(reserve)
+    count, first = int(short.any(axis=1).sum()), int(short.any(axis=0).argmax())
     then = "fly on all the same (world.battery = 'ignore')" if conditions.world.battery == "ignore" else "go home"
     problem = f"{count} of {U} vehicles reach their reserve, the first in round {first}, and {then}"
     return f"{head}; {problem}; {_remedy(positions, conditions, planned)}"
@@ -86,5 +96,5 @@ def _remedy(positions: Floats, conditions: Conditions, planned: Forecast) -> str
         other = replace(conditions, vehicle=vehicle.model_copy(update={"speed": float(speed)}))
         if forecast(positions, other).fits(vehicle.reserve):
             return f"with vehicle.speed = {speed} it holds"
-    needed = (1 - planned.left[:, -1].min()) * vehicle.battery / (1 - vehicle.reserve)
+    needed = (1 - planned.foreseen.min()) * vehicle.battery / (1 - vehicle.reserve)
     return f"a battery of {ceil(needed / _WH)} Wh holds (vehicle.battery = {ceil(needed / 1000)}e3)"

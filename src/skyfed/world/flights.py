@@ -9,11 +9,13 @@ from skyfed.types import Arrays, Floats
 from skyfed.world.airframe import Leg, hovering, landing, leg, take_off
 from skyfed.world.battery import Batteries
 from skyfed.world.clock import Spending, round_end
-from skyfed.world.computers import fleet_computers
+from skyfed.world.computers import Computer, fleet_computers
 from skyfed.world.settings import Conditions
+from skyfed.world.vehicle import VehicleSettings
 
 HOME = np.zeros(2)  # beside the station
 FLYING, RETURNING, GROUNDED = "flying", "going home", "on the ground"
+_INSTANT = 1e-6  # seconds: rounding of the clock must not keep a charged vehicle on the ground
 
 
 class Flights:
@@ -33,8 +35,11 @@ class Flights:
         self.batteries = Batteries(conditions.vehicle, vehicles)
         self.positions, self.arrive = np.empty((vehicles, 0, 2)), np.empty((vehicles, 0))
         self.clock, self._closed, self._lasted = 0.0, 0, conditions.world.round_time
+        self._all = range(vehicles)
+        self._landed = 0.0  # mission seconds at which the last of those who went home is on the ground
         self.status = [GROUNDED] * vehicles
         self.turns = [Spending()] * vehicles
+        self._settled_batteries = self.batteries.state()  # at the end of the last round
         self._told: dict[int, Floats] = {}  # arrivals that a vehicle was told instead of working them out
 
     @property
@@ -55,8 +60,11 @@ class Flights:
         t = self.rounds
         live, now = t == self._closed, self.start(t)
         flown, arrive = targets.copy(), np.full(len(targets), np.nan)
-        for u, target in enumerate(targets):
-            self.status[u], self.turns[u] = self._leave(u, target, now, live)
+        ready = [not live or self.batteries.ready_at(u, now + _INSTANT) for u in self._all]
+        ways = [self._way(u, targets[u], ready[u]) for u in self._all]
+        fit = self._fit(targets, ways, ready) if live and self._world.battery == "enforce" and not self._law else ready
+        for u in self._all:
+            self.status[u], self.turns[u] = self._leave(u, ways[u], ready[u] and fit[u])
             if self.status[u] == FLYING:
                 arrive[u] = t if self._law else now + self.turns[u].fly_seconds
             else:
@@ -70,6 +78,7 @@ class Flights:
         """End round t; returns its seconds and what everybody spent. After the last round all fly home."""
         out = [u for u, status in enumerate(self.status) if status == FLYING]
         dwell = 0.0 if self._law else self._world.dwell
+        self._landed = max(self._landed, self.clock + max(turn.home_seconds for turn in self.turns))
         done = {u: _join(self.turns[u], work.get(u), dwell) for u in out}
         end = round_end(list(done.values()), self._world.closes) if done else self._quiet()
         spent = [done[u].until(end) if u in done else turn for u, turn in enumerate(self.turns)]
@@ -78,12 +87,14 @@ class Flights:
         if last and not self._law:
             home = {u: self._home(u, self.positions[u, t]) for u in done}
             spent = [_and_home(turn, home[u]) if u in home else turn for u, turn in enumerate(spent)]
-            end = max([end + way.seconds for way in home.values()] + [turn.home_seconds for turn in spent])
+            end = max([end + way.seconds for way in home.values()] + [self._landed - self.clock])
         for u, turn in enumerate(spent):
             self.batteries.used[u] += turn.joules
             if self.status[u] == RETURNING:
                 self.batteries.land(u, self.clock + turn.home_seconds)
-        self.clock, self._closed, self._lasted = self.clock + end, t + 1, end
+        self.clock, self._closed = self.clock + end, t + 1
+        self._lasted = end if done else self._lasted  # a round of waiting says nothing about the next
+        self._settled_batteries = self.batteries.state()
         return end, spent
 
     def metres(self, vehicle: int, t: int) -> float:
@@ -91,16 +102,17 @@ class Flights:
         return float(np.hypot(*(self.positions[vehicle, t] - self._before(vehicle, t))))
 
     def state(self) -> Arrays:
-        """Return what must be kept to go on later."""
-        times = np.array([self.clock, self._closed, self._lasted])
+        """Return what must be kept to go on later: all as it was at the end of the last round."""
+        times = np.array([self.clock, self._closed, self._lasted, self._landed])
         return {"positions": self.positions[:, : self._closed], "arrive": self.arrive[:, : self._closed],
-                "times": times, **self.batteries.state()}  # fmt: skip
+                "times": times, **self._settled_batteries}  # fmt: skip
 
     def restore(self, state: Arrays) -> None:
         """Go on from what `state` returned."""
         self.batteries.restore(state)
+        self._settled_batteries = self.batteries.state()
         self.positions, self.arrive = np.array(state["positions"]), np.array(state["arrive"])
-        self.clock, closed, self._lasted = map(float, state["times"])
+        self.clock, closed, self._lasted, self._landed = map(float, state["times"])
         self._closed = int(closed)
 
     def flown(self) -> Arrays:
@@ -115,29 +127,41 @@ class Flights:
     def _before(self, vehicle: int, t: int) -> Floats:
         return self.positions[vehicle, t - 1] if t else HOME
 
-    def _leave(self, u: int, target: Floats, now: float, live: bool) -> tuple[str, Spending]:
-        """Decide where a vehicle goes: to the round's place, home, or nowhere."""
+    def _way(self, u: int, target: Floats, ready: bool) -> Leg:
+        """Return the way to the round's place; who is ready on the ground has a full battery and takes off first."""
         if self._law:
-            self.batteries.ready[u] = np.nan
-            return FLYING, Spending()
-        aloft, here = bool(self.batteries.aloft[u]), self._before(u, self.rounds)
-        if live and not aloft and self.batteries.ready[u] > now:
-            return GROUNDED, Spending()
-        way = self._leg(u, here, target)
-        if not aloft:
-            way = _plus(way, self._lift(u))
-        enforced = live and self._world.battery == "enforce"
-        if enforced and not self.batteries.affords(u, self._round_joules(u, way, target)):
-            return (RETURNING, _and_home(Spending(), self._home(u, here))) if aloft else (GROUNDED, Spending())
-        if not aloft:
-            self.batteries.take_off(u, now)
-        return FLYING, Spending(fly_seconds=way.seconds, fly_joules=way.joules)
+            return Leg(0.0, 0.0, 0.0)
+        way = self._leg(u, self._before(u, self.rounds), target)
+        if self.batteries.aloft[u]:
+            return way
+        if ready:
+            self.batteries.charge(u)
+        return _plus(way, self._lift(u))
 
-    def _round_joules(self, u: int, way: Leg, target: Floats) -> float:
-        """Joules of a whole round and of the way home after it, if the round lasts as planned or as the last one."""
-        rest = max(0.0, max(self._world.round_time, self._lasted) - way.seconds)
-        power = self.hover_power(u) + self.computers[u].watts + self._vehicle.radio.sending_power
-        return way.joules + rest * power + self._home(u, target).joules
+    def _fit(self, targets: Floats, ways: list[Leg], ready: list[bool]) -> list[bool]:
+        """Tell whose battery allows the round.
+
+        It may last as planned or as the last one, and until everybody who can fly it has looked at the ground.
+        """
+        usual = max(self._world.round_time, self._lasted)
+        able = [ready[u] and self._affords(u, ways[u], targets[u], usual) for u in self._all]
+        lasts = max([usual, *(ways[u].seconds + self._world.dwell for u in self._all if able[u])])
+        return [able[u] and self._affords(u, ways[u], targets[u], lasts) for u in self._all]
+
+    def _affords(self, u: int, way: Leg, target: Floats, lasts: float) -> bool:
+        """Tell whether a vehicle can fly a round that lasts so many seconds, and get home after it."""
+        rest = max(self._world.dwell, lasts - way.seconds)
+        power = full_power(self._vehicle, self.computers[u], self._world.wind)
+        return self.batteries.affords(u, way.joules + rest * power + self._home(u, target).joules)
+
+    def _leave(self, u: int, way: Leg, flies: bool) -> tuple[str, Spending]:
+        """Let a vehicle go to the round's place, home, or nowhere."""
+        if flies:
+            self.batteries.take_off(u)
+            return FLYING, Spending(fly_seconds=way.seconds, fly_joules=way.joules)
+        if not self.batteries.aloft[u]:
+            return GROUNDED, Spending()
+        return RETURNING, _and_home(Spending(), self._home(u, self._before(u, self.rounds)))
 
     def _settled(self, u: int, turn: Spending, end: float) -> Spending:
         """Return a turn with the joules of staying in the air."""
@@ -161,9 +185,16 @@ class Flights:
 
     def _quiet(self) -> float:
         """Return how long a round lasts in which nobody works: until all have landed, or somebody can take off."""
-        homeward = max(turn.home_seconds for turn in self.turns)
-        waits = self.batteries.ready[np.isfinite(self.batteries.ready)] - self.clock
-        return homeward or float(max(0.0, waits.min())) if len(waits) else homeward
+        homeward = max(0.0, self._landed - self.clock)
+        ready = self.batteries.ready
+        waits = ready[np.isfinite(ready) & (ready > self.clock + _INSTANT)] - self.clock
+        return homeward or float(waits.min()) if len(waits) else homeward
+
+
+def full_power(vehicle: VehicleSettings, computer: Computer, wind: tuple[float, float]) -> float:
+    """Return the most watts that a vehicle draws at its place: it hovers and trains, and its radio is on."""
+    radio = max(vehicle.radio.sending_power, vehicle.radio.receiving_power)
+    return hovering(vehicle.airframe, 1.0, wind) + computer.watts + radio
 
 
 def _plus(one: Leg, other: Leg) -> Leg:

@@ -1,6 +1,7 @@
 """The links of one row: what is to be received, who has which part of the band, and how long messages take."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -52,13 +53,16 @@ class Radios:
         if not self._broadcast:
             return {u: self._down(t, u, grounds[u]) for u in due}
         arrived: dict[int, Transfer] = {}
+        begins = 0.0  # messages that differ follow each other: each has the whole band
         for group in np.unique(self._group[due]):
             own = [u for u in due if self._group[u] == group]
             rng = self._rng("broadcast", t, own[0])
             sent = broadcast(
                 self._channel, self._radio, list(grounds[own]), self._altitude, int(self.pending[own].max()), rng
             )
-            arrived |= dict(zip(own, sent, strict=True))
+            heard = [replace(each, seconds=begins + each.seconds) if each.rate else each for each in sent]
+            arrived |= dict(zip(own, heard, strict=True))
+            begins += max(each.seconds for each in sent)
         return arrived
 
     def send(self, t: int, vehicle: int, ground: float, size: int) -> Transfer:

@@ -28,10 +28,10 @@ class WorldSettings(StrictSettings):
     t_train: PositiveFloat = Field(1.0, description="law: t_tr, seconds of one dense local round")
     e_train: PositiveFloat = Field(1.0, description="law: e_tr, joules of one dense local round")
     round_time: PositiveFloat = Field(
-        60.0, description="seconds that a round is planned to take; flights and batteries are planned with it"
+        40.0, description="seconds that a round is planned to take; flights and batteries are planned with it"
     )
     flight_time: PositiveFloat = Field(
-        25.0, description="seconds of a round for flying: the longest leg is vehicle.speed times this"
+        20.0, description="seconds of a round for flying: the longest leg is vehicle.speed times this"
     )
     dwell: NonNegativeFloat = Field(10.0, description="seconds that the camera looks at a round's place")
     deadline: PositiveFloat | None = Field(

@@ -19,7 +19,7 @@ _USUAL = {  # small rotary-wing vehicles
 class VehicleSettings(StrictSettings):
     """What every vehicle of the fleet is."""
 
-    speed: PositiveFloat = Field(10.0, description="cruising speed over ground, m/s")
+    speed: PositiveFloat = Field(15.0, description="cruising speed over ground, m/s")
     battery: PositiveFloat = Field(4.68e5, description="joules of a full battery (130 Wh)")
     reserve: float = Field(0.2, ge=0, lt=1, description="share of the battery that must be left after landing")
     recharge: PositiveFloat | None = Field(

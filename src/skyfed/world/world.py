@@ -97,7 +97,7 @@ class World:
         self.flights = Flights(conditions, plan.vehicles)
         self.radios = Radios(conditions, plan.vehicles)
         self.kept: dict[int, Kept] = {}  # uploads that did not arrive, by vehicle
-        self._ahead = np.empty((plan.vehicles, 0, 2))  # the part of a stretch that is still to be flown
+        self._stretch, self._begins = np.empty((plan.vehicles, 0, 2)), 0  # the last stretch, and its first round
         self._work: dict[int, Spending] = {}  # what vehicles did at their places in the present round
         self._received, self._sent = np.zeros(plan.vehicles, np.int64), np.zeros(plan.vehicles, np.int64)
         self._rates: dict[int, float] = {}
@@ -116,16 +116,15 @@ class World:
     def fly(self, t: int) -> None:
         """Make sure that round t is flown; asks for the next stretch where there is none."""
         while t >= (known := self.flights.rounds):
-            if not self._ahead.shape[1]:
+            if known - self._begins >= self._stretch.shape[1]:
                 with own_code(f"world.use: stretch, round {known}"):
                     ahead = np.asarray(self.stretch(known), np.float64)
                     if ahead.ndim != 3 or ahead.shape[::2] != (self.vehicles, 2) or not ahead.size:
                         raise ValueError(
                             f"gave shape {ahead.shape}; allowed: ({self.vehicles}, rounds, 2), one round or more"
                         )
-                self._ahead = ahead
-            self.flights.fly(self._ahead[:, 0])
-            self._ahead = self._ahead[:, 1:]
+                self._stretch, self._begins = ahead, known
+            self.flights.fly(self._stretch[:, known - self._begins])
             if known:  # round 0 has the initial set
                 self._sense(known)
 
@@ -199,9 +198,9 @@ class World:
         if self.conditions.world.time == "law":
             return {}
         turn, computer = self.flights.turns[vehicle], self.flights.computers[vehicle]
-        received = self._work.get(vehicle, Spending()).receive_seconds
+        before = self._work.get(vehicle, Spending()).seconds  # what it has received, and earlier exchanges
         rate = self.radios.send(t, vehicle, self._ground(vehicle, t), 0).rate
-        elapsed = turn.fly_seconds + self.conditions.world.dwell + received
+        elapsed = turn.fly_seconds + self.conditions.world.dwell + before
         return {"elapsed": elapsed, "rate": rate, "flops": computer.flops, "watts": computer.watts,
                 "radio": self.radios.watts(vehicle)}  # fmt: skip
 
@@ -260,6 +259,9 @@ class World:
             }
             for u in self._work
         }
+        for u, work in self._work.items():  # of what the end of the round broke off, a part went over the air
+            self._received[u] = _part(self._received[u], spent[u].receive_seconds, work.receive_seconds)
+            self._sent[u] = _part(self._sent[u], spent[u].send_seconds, work.send_seconds)
         self._rows = self._vehicle_rows(t, spent)
         self._work, self._rates = {}, {}
         self._received[:], self._sent[:] = 0, 0
@@ -296,8 +298,12 @@ class World:
         ]
 
     def state(self) -> Arrays:
-        """Return what must be kept to go on later."""
-        return {**self.flights.state(), **self.radios.state(), **pack_kept(self.kept)}
+        """Return what must be kept to go on later; of a stretch of one's own the part that is still to be flown."""
+        flights, ahead = self.flights.state(), {}
+        done = flights["arrive"].shape[1] - self._begins
+        if type(self).stretch is not World.stretch and done >= 0:
+            ahead = {"ahead": self._stretch[:, done:]}
+        return {**flights, **ahead, **self.radios.state(), **pack_kept(self.kept)}
 
     def restore(self, state: Arrays) -> None:
         """Go on from what `state` returned."""
@@ -307,7 +313,7 @@ class World:
         self.flights.restore(state)
         self.radios.restore(state)
         self.kept = unpack_kept(state)
-        self._ahead = np.empty((self.vehicles, 0, 2))
+        self._stretch, self._begins = np.array(state.get("ahead", self._stretch[:, :0])), self.flights.rounds
         for t in range(1, self.flights.rounds):
             self._sense(t)
 
@@ -337,6 +343,11 @@ class World:
 
     def _left(self, vehicle: int) -> float | None:
         return None if self.conditions.world.time == "law" else float(self._battery()[vehicle])
+
+
+def _part(size: int, spent: float, wanted: float) -> int:
+    """Return the bytes that went over the air in a part of the time that all of them want."""
+    return int(size if spent >= wanted else size * spent / wanted)
 
 
 def data_of(held: Ints | Samples) -> Arrays:

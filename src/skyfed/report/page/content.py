@@ -2,38 +2,53 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from skyfed import __version__
 from skyfed.config import Config, changed
 from skyfed.report.bound import SHADES
 from skyfed.report.groups import SeedGroup
+from skyfed.report.measures import MEASURES
 from skyfed.report.page.flown import flown_rows
 from skyfed.report.page.headline import headline
 from skyfed.report.page.map import flight_maps
-from skyfed.report.page.series import SYMBOLS, Json, accuracy, bounds, class_accuracy, looks, payloads
+from skyfed.report.page.series import (
+    SYMBOLS,
+    Json,
+    accuracy,
+    bounds,
+    class_accuracy,
+    energy,
+    looks,
+    page_axes,
+    payloads,
+)
 from skyfed.report.page.vehicles import vehicle_table
-from skyfed.report.style import COLOURS, VEHICLES
+from skyfed.report.style import COLOURS, PARTS, VEHICLES
 
 _PURPLE = "#6F4E9C"  # for black, which dark paper does not show
 _COUNTS = ("weights", "live_weights")
 _FACTS = ("skyfed", "python", "system", "cpu", "cores", "seed", "started", *_COUNTS)
 _MOST_DIFFERENCES = 6  # of a run, in the header
-_CHARTS = {"accuracy": accuracy, "payload": payloads, "classes": class_accuracy, "bound": bounds}
-RECORDS = (*_CHARTS, "flown")  # lists of records, one per run and algorithm
+_CHARTS = {"energy": energy, "payload": payloads, "classes": class_accuracy, "bound": bounds}
+RECORDS = ("accuracy", *_CHARTS, "flown")  # lists of records, one per run and algorithm
 
 
 def page_data(groups: Sequence[SeedGroup]) -> Json:
     """Return what the page's script draws from."""
-    maps = flight_maps(groups)
+    maps, axes = flight_maps(groups), page_axes(groups)
+    charts: dict[str, Callable[[SeedGroup], list[Json]]] = {"accuracy": partial(accuracy, axes=axes), **_CHARTS}
     return {
         "runs": [{"name": group.name, "classes": group.classes, "rounds": group.config.rounds} for group in groups],
         "looks": looks(groups),
         **{
             name: [{"run": run, **record} for run, group in enumerate(groups) for record in records_of(group)]
-            for name, records_of in _CHARTS.items()
+            for name, records_of in charts.items()
         },
+        "axes": {name: {"label": axis.label, "unit": axis.unit} for name, axis in axes.items()},
+        "parts": {part: {"title": MEASURES[f"{part}_joules"].title, "colour": PARTS[part]} for part in PARTS},
         "terms": SHADES,
         "map": maps,
         "flown": flown_rows(groups, maps),
@@ -53,9 +68,10 @@ def page_words(groups: Sequence[SeedGroup], data: Json, live: bool) -> Json:
         "many": many,
         "solo": many and len(data["looks"]) == 1,
         "seeds": max(len(group.folders) for group in groups) > 1,
-        "cost_models": sorted({group.config.world.time for group in groups}),
+        "times": {group.config.world.time for group in groups},
         "about": _about(groups, differences),
         "unfinished": [line for group in groups for line in group.standing()],
+        "measures": table.names,
         "columns": table.columns,
         "lines": table.lines,
         "vehicles": vehicle_table(groups),
@@ -73,7 +89,7 @@ def _facts(config: Config) -> list[str]:
         config.data.name,
         config.model.name,
         f"flights: {config.flight.method}",
-        f"cost model: {config.world.time}",
+        "time: the paper's law" if config.world.time == "law" else "time: a mission",
     ]
 
 

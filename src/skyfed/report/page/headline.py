@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from skyfed.report.groups import SeedGroup
-from skyfed.report.measures import MEASURES, Measure, scaled, value_of
+from skyfed.report.measures import MEASURES, Measure, known, scaled, value_of
 from skyfed.report.numbers import Unit, unit_of
 from skyfed.report.seed_model import leaders, mean_and_half
 from skyfed.report.summary import Summary, summarise
 
 SHOWN = (
-    "accuracy", "accuracy_full", "uplink_bytes", "downlink_bytes", "paper_bytes", "modelled_seconds",
-    "measured_seconds", "joules",
+    "accuracy", "accuracy_full", "mission_seconds", "law_time", "uplink_bytes", "downlink_bytes", "paper_bytes",
+    "joules", "least_battery", "landed",
 )  # fmt: skip
 _NONE = "–"
 
@@ -47,8 +47,9 @@ class HeadlineRow:
 
 @dataclass(frozen=True)
 class Headline:
-    """The whole table; every column has its measure and the unit that suits it."""
+    """The whole table; every column has its measure and the unit that suits it. `names` are those of the measures."""
 
+    names: list[str]
     columns: list[tuple[Measure, Unit]]
     lines: list[HeadlineRow]
 
@@ -58,23 +59,24 @@ def headline(groups: Sequence[SeedGroup]) -> Headline:
     lines = []
     for run, group in enumerate(groups):
         for row in group.config.rows:
-            known = zip(group.configs, group.folders, strict=True)
-            by_seed = {config.seed: each for config, folder in known if (each := summarise(folder, row.name))}
+            seeds = zip(group.configs, group.folders, strict=True)
+            by_seed = {config.seed: each for config, folder in seeds if (each := summarise(folder, row.name))}
             if by_seed:
                 rounds = min(summary.rounds for summary in by_seed.values())
                 lines.append(HeadlineRow(run, row.name, row.title, row.central, rounds, by_seed, []))
-    return Headline([(MEASURES[name], _fill(lines, name)) for name in SHOWN], lines)
+    names = known(SHOWN, [(each, line.central) for line in lines for each in line.by_seed.values()])
+    return Headline(names, [(MEASURES[name], _fill(lines, name)) for name in names], lines)
 
 
 def _fill(lines: list[HeadlineRow], name: str) -> Unit:
     """Add a column's cells to all lines; returns its unit."""
     values = [_values(line, name) for line in lines]
-    known = [mean_and_half([*by_seed.values()]) for by_seed in values]
-    means = [mean for mean, _ in known if mean is not None]
+    cells = [mean_and_half([*by_seed.values()]) for by_seed in values]
+    means = [mean for mean, _ in cells if mean is not None]
     unit, largest = unit_of(MEASURES[name].kind, means), max(means, default=0.0)
     measure = MEASURES[name]
     best = _best(lines, values, measure.better == "high") if measure.source == "measured" else set()
-    for k, (line, (mean, half)) in enumerate(zip(lines, known, strict=True)):
+    for k, (line, (mean, half)) in enumerate(zip(lines, cells, strict=True)):
         if mean is None:
             line.cells.append(Cell())
             continue
@@ -84,8 +86,8 @@ def _fill(lines: list[HeadlineRow], name: str) -> Unit:
 
 
 def _values(line: HeadlineRow, name: str) -> dict[int, float]:
-    known = {seed: value_of(name, summary, line.central) for seed, summary in line.by_seed.items()}
-    return {seed: value for seed, value in known.items() if value is not None}
+    by_seed = {seed: value_of(name, summary, line.central) for seed, summary in line.by_seed.items()}
+    return {seed: value for seed, value in by_seed.items() if value is not None}
 
 
 def _best(lines: list[HeadlineRow], values: list[dict[int, float]], high: bool) -> set[str]:

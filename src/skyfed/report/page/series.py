@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from skyfed.report.bound import diagnoses, shown_form
 from skyfed.report.groups import SeedGroup
-from skyfed.report.learning_curves import mean_lines, shares
+from skyfed.report.learning_curves import ROUNDS, CostAxis, cost_axes, mean_lines, shares
 from skyfed.report.style import MARKERS
 from skyfed.report.style import looks as row_looks
+from skyfed.report.summary import PARTS, summarise
 from skyfed.report.units import megabytes_of_bits
 from skyfed.runs.tables import Table, remembered
 from skyfed.theory.bound import FORMS, TERMS
 
-_AXES = ("rounds", "megabytes", "modelled_seconds", "measured_seconds")
 _MOST_POINTS = 400  # of a line, and columns of a heat map; a screen shows no more
 _MOST_STEPS = 200  # of a distribution
 SYMBOLS = dict(zip(MARKERS, (
@@ -51,20 +51,42 @@ def looks(groups: Sequence[SeedGroup]) -> Json:
     }
 
 
-def accuracy(group: SeedGroup) -> list[Json]:
-    """Return the lines of accuracy over every axis, one per algorithm."""
-    by_axis = {axis: {line.row.name: line for line in mean_lines(group.curves, axis)} for axis in _AXES}
-    whole = {line.row.name: line for line in mean_lines(group.curves, "rounds", "accuracy_full")}
+def page_axes(groups: Sequence[SeedGroup]) -> dict[str, CostAxis]:
+    """Return what the page draws accuracy over, the costs first: those of missions, unless no run has one."""
+    worlds = [group.config.world for group in groups]
+    return {**cost_axes(next((world for world in worlds if world.time == "mission"), worlds[0])), "rounds": ROUNDS}
+
+
+def accuracy(group: SeedGroup, axes: dict[str, CostAxis]) -> list[Json]:
+    """Return the lines of accuracy over every axis, one per algorithm; an axis that a run does not have is null."""
+    own = {**cost_axes(group.config.world), "rounds": ROUNDS}
+    by_axis = {
+        name: {line.row.name: line for line in mean_lines(group.curves, axis)} if own[name].label == axis.label else {}
+        for name, axis in axes.items()
+    }
+    whole = {line.row.name: line for line in mean_lines(group.curves, ROUNDS, "accuracy_full")}
     lines = []
     for name, line in by_axis["rounds"].items():
         at = _thinned(len(line.x))
-        x = {axis: plain(by_axis[axis][name].x[at]) for axis in _AXES}
+        x = {axis: plain(known[name].x[at]) if name in known else None for axis, known in by_axis.items()}
         y = {
             measure: {part: plain(getattr(curve, part)[at], 4) for part in ("mean", "low", "high")}
             for measure, curve in (("accuracy", line), ("accuracy_full", whole[name]))
         }
         lines.append({"algorithm": name, "seeds": line.seeds, "x": x, "y": y})
     return lines
+
+
+def energy(group: SeedGroup) -> list[Json]:
+    """Return the joules of all vehicles by what they were spent on, the mean over seeds; one record per algorithm."""
+    records = []
+    for row in group.config.rows if group.config.world.time == "mission" else ():
+        seeds = [each for folder in group.folders if (each := summarise(folder, row.name))]
+        joules = np.array([[getattr(each, f"{part}_joules") for part in PARTS] for each in seeds], np.float64)
+        if seeds and np.isfinite(joules).all():  # else central, or of format 0.1.0
+            parts = dict(zip(PARTS, plain(joules.mean(axis=0)), strict=True))
+            records.append({"algorithm": row.name, "joules": parts})
+    return records
 
 
 def payloads(group: SeedGroup) -> list[Json]:

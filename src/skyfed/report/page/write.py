@@ -18,7 +18,7 @@ from skyfed.report.groups import SeedGroup, find_groups
 from skyfed.report.page.content import page_data, page_words
 from skyfed.report.page.series import Json
 
-_OWN = ("state.js", "charts.js", "heat.js", "map.js", "player.js", "page.js")
+_OWN = ("state.js", "charts.js", "heat.js", "flown.js", "map.js", "player.js", "page.js")
 _LIVE = "live.js"
 _BLOCKS = ("about", "results", "fairness", "settings", "again")  # of the template: what changes while a run goes on
 

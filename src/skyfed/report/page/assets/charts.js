@@ -1,11 +1,5 @@
-// The charts of lines: accuracy, payloads, the bound.
+// The charts of lines and bars: accuracy, energy, payloads, the bound.
 const CONFIG = { displaylogo: false, displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, modeBarButtons: [["toImage", "resetScale2d"]] };
-const AXES = {
-  rounds: "Round",
-  megabytes: "Uplink of all vehicles so far, measured (MB)",
-  modelled_seconds: "Training time so far, slowest vehicle of each round, modelled (s)",
-  measured_seconds: "Training time so far, slowest vehicle of each round, measured (s)",
-};
 const FAR_APART = 20; // ratio of two algorithms' costs beyond which only a logarithmic axis shows both
 
 function layout(x, y, more = {}) {
@@ -47,14 +41,22 @@ function decades(values) {
   return { type: "log", range: [Math.log10(low), Math.log10(high)], tickvals: ticks, ticktext: text };
 }
 
+const central = (line) => data.looks[line.algorithm].central;
+const hasAxis = (line, axis) => line.x[axis] && (axis === "rounds" || (!central(line) && line.x[axis].at(-1) > 0));
+
+// The axis that was chosen; before that, the first one that some line has.
+const axisNow = () => state.axis || Object.keys(data.axes).find((axis) => data.accuracy.some((line) => hasAxis(line, axis)));
+
 function drawAccuracy() {
-  const central = (line) => data.looks[line.algorithm].central;
-  const over = state.axis === "rounds";
-  const lines = data.accuracy.filter((line) => shown(line) && (over || (!central(line) && line.x[state.axis].at(-1) > 0)));
-  const levels = over ? [] : data.accuracy.filter((line) => shown(line) && central(line));
+  const name = axisNow(), over = name === "rounds", { label, unit } = data.axes[name], all = data.accuracy.filter(shown);
+  for (const button of document.querySelectorAll('[data-switch="axis"] button')) {
+    button.setAttribute("aria-pressed", String(button.dataset.value === name));
+    button.hidden = !data.accuracy.some((line) => hasAxis(line, button.dataset.value));
+  }
+  const lines = all.filter((line) => hasAxis(line, name)), levels = over ? [] : all.filter(central);
   const traces = [], most = at("accuracy-chart").clientWidth < 500 ? 4 : 8; // markers of a line
   for (const line of lines) {
-    const x = line.x[state.axis], y = line.y[state.measure];
+    const x = line.x[name], y = line.y[state.measure];
     if (line.seeds > 1) {
       traces.push({
         x: [...x, ...[...x].reverse()], y: [...y.high, ...[...y.low].reverse()], fill: "toself", hoverinfo: "skip",
@@ -63,14 +65,14 @@ function drawAccuracy() {
     }
   }
   for (const line of lines) {
-    const x = line.x[state.axis], y = line.y[state.measure];
+    const x = line.x[name], y = line.y[state.measure];
     traces.push({
       x, y: y.mean, name: nameOf(line), type: "scatter", mode: "lines+markers",
       line: { color: lineInk(line), width: 2.2 }, marker: marks(line, x.length, most),
-      hovertemplate: `%{y:.1f} % at ${over ? "round %{x}" : state.axis === "megabytes" ? "%{x:.4g} MB" : "%{x:.4g} s"}`,
+      hovertemplate: `%{y:.1f} % at ${over ? "round %{x}" : `%{x:.4g} ${unit}`}`,
     });
   }
-  const ends = lines.map((line) => line.x[state.axis].at(-1));
+  const ends = lines.map((line) => line.x[name].at(-1));
   const far = (ends.length && Math.max(...ends)) || 1;
   const log = !over && ends.length && Math.max(...ends) > FAR_APART * Math.min(...ends);
   const flat = levels.map((line) => ({
@@ -85,7 +87,7 @@ function drawAccuracy() {
   const low = Math.min(top, ...flat.map((level) => level.y0), ...lines.flatMap((line) => line.y[state.measure].low));
   const reach = top - low || 1;
   show(at("accuracy-chart"), traces, layout(
-    { title: AXES[state.axis], range: [over ? -0.015 * far : 0, 1.025 * far], ...(log ? decades(lines.flatMap((line) => line.x[state.axis])) : {}) },
+    { title: over ? label : `${label} (${unit})`, range: [over ? -0.015 * far : 0, 1.025 * far], ...(log ? decades(lines.flatMap((line) => line.x[name])) : {}) },
     { title: "Test accuracy (%)", range: [Math.max(0, low - 0.06 * reach), top + 0.09 * reach] },
     { shapes: flat, annotations: labels, hovermode: over ? "x unified" : "closest" },
   ));
@@ -93,9 +95,38 @@ function drawAccuracy() {
   at("accuracy-note").textContent = [
     state.measure === "accuracy" ? "On the test set, which grows as the vehicles see more; measured." : "On the whole test set; measured.",
     seeds > 1 ? `Lines: mean over seeds; bands: least to best of up to ${seeds} seeds.` : "",
-    !over && levels.length ? "What is trained centrally sends nothing and has no vehicles: its last accuracy is a level to compare with." : "",
+    !over && levels.length ? "Central training has no vehicles and no such cost: its last accuracy is a level to compare with." : "",
+    lines.length + levels.length < all.length ? "Lines whose run did not record this axis, or has another kind of time, are left out." : "",
     solo() ? "Colours and markers are runs." : many() ? "Colours are algorithms, markers are runs." : "",
   ].join(" ");
+}
+
+function drawEnergy() {
+  const parts = Object.keys(data.parts), host = at("energy-parts");
+  drawParts("energy-chart", parts);
+  drawParts("board-chart", parts.slice(2)); // beside the motors these are too small to see
+  host.textContent = "";
+  for (const part of parts) {
+    const item = add(host, "span");
+    add(item, "i", { class: "swatch" }).style.background = ink(data.parts[part].colour);
+    item.append(data.parts[part].title);
+  }
+}
+
+// One bar per line, stacked by what the energy was spent on.
+function drawParts(chart, parts) {
+  const lines = data.energy.filter(shown), sums = lines.map((line) => parts.reduce((sum, part) => sum + line.joules[part], 0));
+  const most = Math.max(0, ...sums), [unit, factor] = most >= 1e6 ? ["MJ", 1e-6] : most >= 1e3 ? ["kJ", 1e-3] : ["J", 1];
+  const traces = parts.map((part) => ({
+    type: "bar", orientation: "h", name: data.parts[part].title, y: lines.map((_, k) => k), x: lines.map((line) => factor * line.joules[part]),
+    marker: { color: ink(data.parts[part].colour) }, text: lines.map(nameOf), textposition: "none", hovertemplate: `%{text}, ${data.parts[part].title}: %{x:.3g} ${unit}<extra></extra>`,
+  }));
+  at(chart).style.height = `${Math.max(150, 70 + 34 * lines.length)}px`;
+  show(at(chart), traces, layout(
+    { title: `Energy, modelled (${unit})`, rangemode: "tozero" },
+    { showgrid: false, autorange: "reversed", tickvals: lines.map((_, k) => k), ticktext: lines.map((line) => short(nameOf(line), 24)) },
+    { barmode: "stack", bargap: 0.35, margin: { l: 10, r: 14, t: 6, b: 46 } },
+  ));
 }
 
 function drawPayload() {

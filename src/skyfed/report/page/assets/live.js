@@ -1,6 +1,6 @@
 // The page of a run that goes on: asks its server for what is new, and keeps the reader’s place.
 const SECONDS_RUNNING = 2, SECONDS_ENDED = 10, SECONDS_LOST = 5;
-const LISTS = ["accuracy", "payload", "classes", "bound", "flown"]; // of records, one per run and algorithm
+const LISTS = ["accuracy", "energy", "payload", "classes", "bound", "flown"]; // of records, one per run and algorithm
 const same = (one, other) => one.run === other.run && one.algorithm === other.algorithm;
 
 // Puts new records in the place of old ones, in the order of runs and algorithms.
@@ -28,7 +28,7 @@ function take({ version, whole, content }) {
     else setRound(atLatest || !hadMap ? latest() : player.t);
   }
   const names = Object.keys(content).filter((name) => name in DRAW);
-  redraw(content.map ? [...names, "age"] : names);
+  redraw([...names, ...(content.map ? ["age"] : []), ...(content.map || content.flown ? ["battery"] : [])]);
 }
 
 // The last round that the row on the map has flown; where the map opens before there is one.

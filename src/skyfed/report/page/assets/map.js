@@ -29,23 +29,6 @@ function raster({ allowed: { side, bits } }) {
   return canvas;
 }
 
-// What the chosen row has recorded; null before it has a round.
-function flownRow() {
-  const rows = rowsOf(data.map[state.map]);
-  return rows.at(state.row) || rows.at(-1) || null;
-}
-const rowsOf = (map) => data.flown.filter((one) => map.runs.includes(one.run) && one.held);
-
-function placeAt(map, u, t) {
-  const row = map === data.map[state.map] ? flownRow() : null;
-  if (row && row.positions) {
-    row.places ||= unpack(row.positions, Int32Array);
-    const known = row.places.length / (2 * map.shown), k = 2 * (u * known + t);
-    if (t < known) return [row.places[k] / 10, row.places[k + 1] / 10];
-  }
-  const k = 2 * (u * map.rounds.length + t);
-  return [map.places[k] / 10, map.places[k + 1] / 10];
-}
 function colourOf(u) { return ink(data.vehicles[u % data.vehicles.length]); }
 const ease = (x) => (x <= 0 ? 0 : x >= 1 ? 1 : x * x * (3 - 2 * x));
 const FLY = 0.6; // share of a round's picture in which vehicles move; then they sense and send
@@ -80,7 +63,13 @@ function apart(points) {
 function geometry(map, width, height, t, phase) {
   const [across, along] = map.reach, scale = Math.min(width / 2 / across, height / 2 / along);
   const px = ([x, y]) => [width / 2 + x * scale, height / 2 - y * scale];
-  return { scale, px, drawn: apart(Array.from({ length: map.shown }, (_, u) => px(now(map, u, t, phase)))) };
+  const ring = Math.max(ROOM, (ROOM * map.shown) / 6); // those at home stand around the station
+  const places = Array.from({ length: map.shown }, (_, u) => {
+    const [x, y] = px(now(map, u, t, phase)), status = statusAt(u, t), angle = (2 * Math.PI * u) / map.shown;
+    const out = status ? ring * (status === 2 ? 1 : ease(phase / FLY)) : 0;
+    return [x + out * Math.sin(angle), y - out * Math.cos(angle)];
+  });
+  return { scale, px, drawn: apart(places) };
 }
 
 function drawMap(t, phase) {
@@ -101,10 +90,14 @@ function drawMap(t, phase) {
   const weight = (u) => (state.vehicle < 0 || state.vehicle === u ? 1 : 0.16);
   for (const u of crew) drawDiscs(g, map, u, t, phase, px, scale, weight(u));
   for (const u of crew) drawTrail(g, map, u, t, phase, px, weight(u));
-  if (player.playing) for (const u of crew) drawUpload(g, map, u, t, phase, px, weight(u));
+  const aloft = crew.filter((u) => !statusAt(u, t));
+  if (player.playing) for (const u of aloft) drawUpload(g, map, u, t, phase, px, weight(u));
   drawStation(g, px([0, 0]));
-  for (const u of crew) drawFootprint(g, map, u, t, phase, px, scale, weight(u));
-  for (const u of crew) drawVehicle(g, u, drawn[u], px(now(map, u, t, phase)), weight(u));
+  for (const u of aloft) drawFootprint(g, map, u, t, phase, px, scale, weight(u));
+  for (const u of crew) {
+    const status = statusAt(u, t);
+    drawVehicle(g, u, drawn[u], status ? drawn[u] : px(now(map, u, t, phase)), (status === 2 ? 0.35 : 1) * weight(u));
+  }
   drawScale(g, scale, width, height);
 }
 
@@ -129,7 +122,7 @@ function shareAt(map, u, c, t, phase) {
 }
 
 function drawDiscs(g, map, u, t, phase, px, scale, weight) {
-  const colour = colourOf(u), focus = state.vehicle === u || map.shown === 1, visited = map.visits[u * map.rounds.length + t];
+  const colour = colourOf(u), focus = state.vehicle === u || map.shown === 1, visited = statusAt(u, t) ? -1 : map.visits[u * map.rounds.length + t];
   map.centres[u].forEach((centre, c) => {
     const [x, y] = px(centre), r = map.radii[u][c] * scale, share = Math.sqrt(shareAt(map, u, c, t, phase));
     const most = (focus ? 0.85 : 0.5) * weight, glow = g.createRadialGradient(x, y, 0, x, y, r);
@@ -208,7 +201,7 @@ function drawFootprint(g, map, u, t, phase, px, scale, weight) {
 
 // A vehicle, with a line to its true place if another one would cover it there.
 function drawVehicle(g, u, [x, y], place, weight) {
-  const size = state.vehicle === u ? 7 : 5.5, colour = colourOf(u), strong = Math.max(0.35, weight);
+  const size = state.vehicle === u ? 7 : 5.5, colour = colourOf(u), strong = Math.max(0.3, weight);
   if (Math.hypot(x - place[0], y - place[1]) > 2) {
     g.strokeStyle = faint(colour, 0.8 * strong);
     g.lineWidth = 1;
@@ -236,7 +229,7 @@ function drawVehicle(g, u, [x, y], place, weight) {
   g.fillStyle = faint(colour, strong);
   circle(g, x, y, 0.45 * size);
   g.fill();
-  if (weight === 1) text(g, String(u), x + size + 9, y - size - 1, tone("ink"), 700);
+  if (weight >= 0.3) text(g, String(u), x + size + 9, y - size - 1, tone("ink"), 700);
 }
 
 function drawStation(g, [x, y]) {

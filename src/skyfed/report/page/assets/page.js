@@ -1,7 +1,7 @@
 // Puts everything in its place and listens.
-const DRAW = { accuracy: drawAccuracy, payload: drawPayload, age: drawAge, classes: drawClasses, bound: drawBound };
-const SECTIONS = { accuracy: "accuracy", payload: "payload", classes: "classes", bound: "bound", map: "flights" };
-const hasData = (name) => data[name === "age" ? "map" : name].length > 0;
+const DRAW = { accuracy: drawAccuracy, energy: drawEnergy, payload: drawPayload, battery: drawBattery, age: drawAge, classes: drawClasses, bound: drawBound };
+const SECTIONS = { accuracy: "accuracy", energy: "energy", payload: "payload", classes: "classes", bound: "bound", map: "flights" };
+const hasData = (name) => data[["age", "battery"].includes(name) ? "map" : name].length > 0;
 
 function redraw(names = Object.keys(DRAW)) { for (const name of names) if (window.Plotly && hasData(name)) DRAW[name](); }
 
@@ -25,7 +25,7 @@ function makeChip(host, text, symbol, set, key) {
     on ? set.delete(key) : set.add(key);
     chip.setAttribute("aria-pressed", String(on));
     hideRows();
-    redraw(["accuracy", "payload", "classes"]);
+    redraw(["accuracy", "energy", "payload", "classes"]);
   });
   return chip;
 }
@@ -92,8 +92,8 @@ for (const group of document.querySelectorAll("[data-switch]")) {
 }
 
 if (at("flights")) {
-  at("map-run").addEventListener("change", (event) => { setMap(Number(event.target.value)); drawAge(); });
-  at("map-row").addEventListener("change", (event) => { state.row = Number(event.target.value); showFlown(); setRound(player.t); });
+  at("map-run").addEventListener("change", (event) => { setMap(Number(event.target.value)); redraw(["battery", "age"]); });
+  at("map-row").addEventListener("change", (event) => { state.row = Number(event.target.value); showFlown(); setRound(player.t); drawBattery(); });
   at("play").addEventListener("click", () => setPlaying(!player.playing));
   at("back").addEventListener("click", () => setRound(player.t - 1));
   at("forth").addEventListener("click", () => setRound(player.t + 1));

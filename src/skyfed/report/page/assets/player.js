@@ -41,7 +41,8 @@ function frame(time) {
 function showRound() {
   const map = data.map[state.map], t = player.t, T = map.rounds.length, round = map.rounds[t];
   const row = flownRow(), growth = longest(map), ahead = row && round >= row.done;
-  at("clock").textContent = `Round ${round} of ${map.rounds[T - 1]}${ahead ? ", planned" : ""}`;
+  const minutes = row && row.minutes ? row.minutes[t] : null;
+  at("clock").textContent = `Round ${round} of ${map.rounds[T - 1]}${ahead ? ", planned" : minutes == null ? "" : `, ${minutes.toFixed(1)} min`}`;
   at("round").setAttribute("aria-valuetext", `round ${round}`);
   if (!player.playing) at("map").setAttribute("aria-label", `Map of the flights, round ${round}`);
   at("train-size").textContent = whole(growth.train[t]);
@@ -52,7 +53,9 @@ function showRound() {
   const held = (row || map).held, most = Math.max(1, ...held.map((own) => own.at(-1) || 0), ...held.map((own) => own[t] || 0));
   [...at("vehicles").children].forEach((button, u) => {
     const c = map.visits[u * T + t], samples = held[u][t], left = row && row.battery ? row.battery[u][t] : null;
-    button.children[2].textContent = c < 0 ? "in between" : classOf(map.classes[c]);
+    const status = statusAt(u, t);
+    button.classList.toggle("landed", status > 0);
+    button.children[2].textContent = status ? HOMEWARD[status] : c < 0 ? "in between" : classOf(map.classes[c]);
     button.children[3].textContent = left == null ? "–" : `${Math.round(100 * left)} %`;
     button.children[3].style.setProperty("--left", left == null ? 0 : left);
     button.children[4].textContent = whole(samples);
@@ -68,7 +71,7 @@ function setVehicle(u) {
   state.vehicle = state.vehicle === u ? -1 : u;
   [...at("vehicles").children].forEach((button, k) => button.setAttribute("aria-pressed", String(k === state.vehicle)));
   drawMap(player.t, player.phase);
-  drawAge();
+  redraw(["battery", "age"]);
 }
 
 // The row that has the sizes of the fleet’s sets for most rounds.
@@ -118,13 +121,16 @@ function showFlown() {
   document.querySelector("#spark .line").setAttribute("d", path);
   document.querySelector("#spark .area").setAttribute("d", path && `${path}L${points.at(-1).split(",")[0]},40L0,40Z`);
   at("round").max = T - 1;
+  const home = row ? landings(map, row) : [];
   const step = T > 1 ? map.rounds[1] - map.rounds[0] : 1;
   at("map-note").textContent = [
     "Discs: where a class is found, as the planner sees it; brighter is a larger share ψ in this round.",
     "Corners: the camera’s footprint. Triangle: the station. Vehicles that would cover each other stand apart, each with a line to its place.",
     map.closed ? "Red: where constraints of your own allow no vehicle." : "",
     row ? `Samples${row.battery ? " are recorded, batteries modelled," : " are recorded"} for ${data.looks[row.algorithm].title}.` : "Samples beside a vehicle are modelled by Eq. 6, as if pools never ran dry.",
-    row && row.positions ? "Vehicles are where they were, which is not as planned." : "",
+    row && row.minutes ? "The clock is mission time at the end of the round, modelled." : "",
+    home.length ? `Went home early: ${home.slice(0, 8).map(([u, t]) => `vehicle ${u} in round ${t}`).join(", ")}${home.length > 8 ? ` and ${home.length - 8} more` : ""}. A vehicle on the ground is drawn pale, at the station.` : "",
+    row && row.positions && !home.length ? "Vehicles are where they were, which is not as planned." : "",
     map.shown < map.vehicles ? `${map.shown} of ${map.vehicles} vehicles are shown.` : "",
     step > 1 ? `Every ${step}th round is shown.` : "",
     `Flights of seed ${map.seed}, planned by ${map.method}. Choose a vehicle for its discs’ names, its path and, in grey, its true discs.`,

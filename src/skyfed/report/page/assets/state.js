@@ -2,7 +2,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
 const state = {
-  axis: "rounds", measure: "accuracy", hidden: new Set(), hiddenRuns: new Set(),
+  axis: null, measure: "accuracy", hidden: new Set(), hiddenRuns: new Set(),
   map: 0, row: -1, vehicle: -1, classesRun: 0, bound: -1, printing: false,
 };
 const root = document.documentElement;
@@ -10,7 +10,7 @@ const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMe
 
 // Dark paper needs lighter inks of the same hue.
 const LIGHTER = { "#000000": "#f2f2f2", "#0072B2": "#5d8bf4", "#882255": "#d9486f", "#6F4E9C": "#a98be0", "#009E73": "#2cc295", "#D55E00": "#f0813a",
-  "#8F1FE8": "#bd7bff", "#1F3BE0": "#7f8dff", "#4B5A12": "#a8bd4a", "#B5121B": "#f05a62", "#7A4A1E": "#c08a57", "#0A5A5A": "#3fa3a3", "#D018D0": "#f05cf0", "#E6117A": "#ff5ba8", "#12A112": "#4bd44b" };
+  "#8F1FE8": "#bd7bff", "#1F3BE0": "#7f8dff", "#4B5A12": "#a8bd4a", "#B5121B": "#f05a62", "#7A4A1E": "#c08a57", "#0A5A5A": "#3fa3a3", "#D018D0": "#f05cf0", "#E6117A": "#ff5ba8", "#12A112": "#4bd44b", "#2E3640": "#5a6f84" };
 const ink = (colour) => (dark() && LIGHTER[colour]) || colour;
 const faint = (colour, alpha) => {
   const [r, g, b] = [1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16));
@@ -23,7 +23,7 @@ const tone = (name) => { // a colour of the style sheet, as it is now
   return getComputedStyle(probe).color;
 };
 
-// A full line is measured, a dashed one modelled. Colours and markers tell algorithms and runs apart.
+// A full line is measured or recorded, a dashed one computed by a formula. Colours and markers tell algorithms and runs apart.
 const MODELLED = "7px,4px";
 const GLYPHS = { circle: "●", square: "■", diamond: "◆", "triangle-up": "▲", "triangle-down": "▼", cross: "✚", "diamond-tall": "⬧", x: "✖", "triangle-left": "◀", "triangle-right": "▶", pentagon: "⬟", hexagon: "⬢" };
 const many = () => data.runs.length > 1;

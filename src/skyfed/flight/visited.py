@@ -1,0 +1,43 @@
+"""A bound for short missions: which classes are visited at all decides more than how often."""
+
+import numpy as np
+
+from skyfed.flight.guide import Guide, Stretch
+from skyfed.flight.problem import Problem
+from skyfed.flight.travel import Network
+from skyfed.types import IDLE, Floats
+
+_STEPS = 30
+_WORK = 1.5e9  # links times sets looked at, about 1 CPU second
+_ROUNDING = 1e-3  # nats; the guide's numbers have 24 bits
+_STRIDE, _FARTHEST = 0.3, 0.5  # of the step towards the lowest bound, and the most it changes log(price)
+
+
+def visited_bound(problem: Problem, network: Network, price: Floats) -> tuple[float, Floats]:
+    """Return the lowest bound found over prices, and those prices.
+
+    For any prices, sum over visited classes of price * (y + eps) - 1 - log(price), plus log(eps) for every other,
+    is at least the objective of a walk; `Guide` finds the walk of which it is greatest. The prices are lowered and
+    raised along its slope (a subgradient).
+    """
+    bound, best = np.inf, np.log(price)
+    log_price, work = best, 0.0
+    tracked = np.argsort(problem.psi.sum(axis=1), kind="stable")
+    none = np.zeros(problem.imax.shape)
+    for _ in range(_STEPS):
+        price = np.exp(log_price)
+        guide = Guide(problem, network, Stretch(0, problem.rounds), price, none, tracked)
+        value, walk = guide.walk()
+        remembered = guide.bit > 0
+        tangent = price * problem.epsilon - 1 - log_price
+        total = value + float(np.where(remembered, np.log(problem.epsilon), tangent).sum()) + _ROUNDING
+        if total < bound:
+            bound, best = total, log_price
+        work += guide.work
+        if work > _WORK:
+            break
+        amount = problem.collected(np.where(walk == IDLE, IDLE, network.label[walk]))
+        slope = price * amount - np.where(remembered, amount > 0, True)
+        stride = _STRIDE * np.clip(total - bound + 1, 0.05, 5) / max(1e-9, float(slope @ slope))
+        log_price = (best + log_price) / 2 - np.clip(stride * slope, -_FARTHEST, _FARTHEST)
+    return bound, np.exp(best)
