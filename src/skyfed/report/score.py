@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
+from skyfed.arrays import read_npz
 from skyfed.config import Config
 from skyfed.errors import BadInputError
 from skyfed.evaluation import mean_scores, own_accuracy
@@ -52,9 +53,9 @@ def score_models(folder: Path, algorithm: str | None, own: Path | None, trust: b
     finished = finished_rows(folder, config, algorithm)
     sensed_from = config.load_task()
     task = sensed_from if own is None else _with_own(sensed_from, own)
-    engine, sensed = engine_of(config, task), _sensed(folder, config, sensed_from)
-    scores = []
+    engine, scores = engine_of(config, task), []
     for label in finished:
+        sensed = _sensed(folder, label, config, sensed_from)
         models = saved_models(folder, label, engine)
         by_model = [engine.score(saved.model, 0, len(task.test)) for saved in models]
         mine = _mine(models, by_model, config.vehicles)
@@ -94,12 +95,15 @@ def _with_vehicles(row: ModelScore, accuracy: Floats) -> ModelScore:
     return replace(row, vehicles=vehicles, fairness=fairness)
 
 
-def _sensed(folder: Path, config: Config, task: Task) -> Ints | None:
-    """Return what every vehicle sensed over the run; None where its flights are not there or the world is not ours."""
-    path = folder / "plan.npz"
+def _sensed(folder: Path, label: str, config: Config, task: Task) -> Ints | None:
+    """Return what every vehicle of a row sensed; None where its flights are not there or the world is not ours."""
+    path, flown = folder / "plan.npz", folder / label / "flown.npz"
     if config.world.use != "simulated" or not path.exists():
         return None
-    return world_of(config, task, load_fleet_plan(path)).sensed(config.rounds - 1)
+    world = world_of(config, task, load_fleet_plan(path))
+    if flown.exists():  # not for the central baseline, nor for runs of version 0.1: they follow the plan
+        world.refly(read_npz(flown.read_bytes()))
+    return world.sensed(config.rounds - 1)
 
 
 def print_scores(scores: list[ModelScore], as_json: bool) -> None:

@@ -314,6 +314,14 @@ class World:
         self.radios.restore(state)
         self.kept = unpack_kept(state)
         self._stretch, self._begins = np.array(state.get("ahead", self._stretch[:, :0])), self.flights.rounds
+        self._sense_again()
+
+    def refly(self, flown: Arrays) -> None:
+        """Sense along flights as they were, from what `Flights.flown` returned."""
+        self.flights.positions, self.flights.arrive = flown["positions"], flown["arrive"]
+        self._sense_again()
+
+    def _sense_again(self) -> None:
         for t in range(1, self.flights.rounds):
             self._sense(t)
 
