@@ -9,8 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from run_cases import fleet_plan
-from skyfed.world import SensingSettings, initial_counts, new_counts
-from skyfed.world.sensing import Schedule, split_pools
+from skyfed.faults import FaultSettings
+from skyfed.world import (
+    Conditions,
+    SensingSettings,
+    SensorSettings,
+    VehicleSettings,
+    WorldSettings,
+    initial_counts,
+    new_counts,
+)
+from skyfed.world.sensing import Growth, Schedule, psi_at, split_pools
 
 CLASSES, VEHICLES, ROUNDS = 4, 3, 8
 
@@ -52,18 +61,23 @@ def grow(
     test: np.ndarray,
     sensing: SensingSettings,
     seed: int,
-    stretches: tuple[slice, ...] = (slice(None),),
 ) -> Schedule:
-    """Return what vehicles sense along whole flights, flown in one stretch or in several."""
+    """Return what vehicles sense along whole flights, where psi follows the rounds."""
     psi, centres, radii, positions = (
         np.stack([getattr(flight, name) for flight in flown]) for name in ("psi", "centres", "radii", "positions")
     )
     empty = fleet_plan(len(flown), positions.shape[1], len(flown[0].centres))
     plan = replace(empty, psi=psi, radii=radii, true_centres=centres, true_radii=radii)
-    grown = Schedule(plan, {"train": train, "test": test}, sensing, seed)
-    for part in stretches:
-        grown.extend(positions[:, part])
+    grown = Schedule(plan, {"train": train, "test": test}, conditions(sensing, seed))
+    for t in range(1, positions.shape[1]):  # round 0 has the initial set
+        now = np.full(len(flown), float(t))
+        grown.sense(positions[:, t], now, now)
     return grown
+
+
+def conditions(sensing: SensingSettings, seed: int) -> Conditions:
+    """Return the paper's conditions, with this sensing and seed."""
+    return Conditions(WorldSettings(), VehicleSettings(), SensorSettings(), sensing, FaultSettings(), seed)
 
 
 def schedule(train: int = 300, test: int = 90, seed: int = 0, sensing: SensingSettings = SMALL) -> Schedule:
@@ -142,18 +156,59 @@ def test_samples_of_a_round_come_in_no_order_of_class():
 
 
 @pytest.mark.parametrize("cuts", [(3,), (1, 2), tuple(range(1, ROUNDS))])
-def test_flights_in_several_stretches_sense_what_they_sense_in_one(cuts):
+def test_several_rounds_at_once_bring_what_they_bring_one_by_one(cuts):
     """Also where pools run dry on the way."""
-    edges = [0, *cuts, ROUNDS]
-    parts = tuple(slice(a, b) for a, b in pairwise(edges))
-    for train, test in ((300, 90), (36, 9)):
-        arguments = flights(), labels(train), labels(test, seed=2), SMALL, 0
-        whole, cut = grow(*arguments), grow(*arguments, parts)
-        for part in ("train", "test"):
-            for one, other in zip(getattr(whole, part), getattr(cut, part), strict=True):
-                assert len(one.size) == ROUNDS
-                for name in ("samples", "size", "dry"):
-                    assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
+    wanted = np.random.default_rng(0).integers(0, 7, (CLASSES, ROUNDS))
+    for per_class in (300, 36):
+        pool = split_pools(labels(per_class), CLASSES, VEHICLES, 0, "train")[0]
+        whole, cut = (Growth(pool, np.random.default_rng(3)) for _ in range(2))
+        whole.extend(wanted)
+        for a, b in pairwise([0, *cuts, ROUNDS]):
+            cut.extend(wanted[:, a:b])
+        assert len(whole.size) == ROUNDS
+        assert (whole.dry.sum() > 0) == (per_class == 36)
+        for name in ("samples", "size", "dry"):
+            assert getattr(whole, name).tolist() == getattr(cut, name).tolist(), name
+
+
+# psi in mission time
+
+
+def test_psi_between_two_rounds_is_in_between_and_constant_after_the_last():
+    psi = np.array([[0.2, 0.6, 0.5], [0.8, 0.4, 0.5]])
+    assert psi_at(psi, 0.0).tolist() == [0.2, 0.8]
+    assert psi_at(psi, 0.25) == pytest.approx([0.3, 0.7])
+    assert psi_at(psi, 1.0).tolist() == [0.6, 0.4]
+    assert psi_at(psi, 1.5) == pytest.approx([0.55, 0.45])
+    assert psi_at(psi, 2.0).tolist() == psi_at(psi, 9.75).tolist() == [0.5, 0.5]
+
+
+def test_a_visit_between_two_rounds_brings_the_counts_of_psi_then():
+    flown, wanted = flights(1)[0], []
+    plan = replace(fleet_plan(1, ROUNDS), psi=flown.psi[None], true_centres=flown.centres[None],
+                   true_radii=flown.radii[None])  # fmt: skip
+    grown = Schedule(plan, {"train": labels(300), "test": labels(90)}, conditions(SMALL, 0))
+    for phase in (0.5, 2.75, ROUNDS + 5.0):
+        place = flown.centres[[1]] + 5.0
+        grown.sense(place, np.array([60 * phase]), np.array([phase]))
+        then = psi_at(flown.psi, phase)[:, None]
+        wanted.append(new_counts(place, then, flown.centres, flown.radii, 30, 50.0).sum())
+    assert np.diff(grown.train[0].size).tolist() == wanted
+    assert len(set(wanted)) > 1
+
+
+def test_who_senses_nothing_gets_nothing():
+    """Vehicle 1 is on the ground in both rounds."""
+    flown = flights()
+    plan = replace(fleet_plan(3, ROUNDS), psi=np.stack([flight.psi for flight in flown]))
+    grown = Schedule(plan, {"train": labels(300), "test": labels(90)}, conditions(SMALL, 0))
+    for t in (1.0, 2.0):
+        now = np.array([t, np.nan, t])
+        grown.sense(plan.true_centres[:, 0], now, now)
+    sizes = [growth.size.tolist() for growth in grown.train]
+    assert sizes[1] == [sizes[1][0]] * 3
+    assert sizes[0][2] > sizes[0][0]
+    assert sizes[2][2] > sizes[2][0]
 
 
 # dry pools

@@ -290,7 +290,8 @@ def test_a_world_may_answer_its_flights_round_by_round(monkeypatch):
     cut = world_of(config, task, plan)
     for t in range(3):
         assert [cut.observe(u, t).tolist() for u in range(3)] == [whole.observe(u, t).tolist() for u in range(3)]
-        assert cut.where(1, t) == whole.where(1, t)
+        assert cut.brief(1, t) == whole.brief(1, t)
+        assert cut.flights.metres(1, t) == whole.flights.metres(1, t) == [np.hypot(200, 10), 200.0, 200.0][t]
         assert np.array_equal(cut.tested(t), whole.tested(t))
 
 

@@ -111,7 +111,7 @@ def bench_fleet(
 
 @bench.command("devices")
 def bench_devices(as_json: Json = False) -> None:
-    """Compare the modelled vehicles with measurements (about 10 seconds).
+    """Compare modelled vehicles with measurements (about 10 seconds).
 
     Watts of their computers, memory of one vehicle's round on this machine,
     power of the airframe, and how a mission's energy depends on each constant.
