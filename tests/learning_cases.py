@@ -22,7 +22,7 @@ from skyfed.tasks import Pictures, Task
 from skyfed.types import Arrays, Raw, Update
 from skyfed.wire import Message, Reference
 from skyfed.world import World
-from skyfed.world.world import VehicleRow
+from skyfed.world.columns import VehicleRow
 
 _vehicles = count()
 

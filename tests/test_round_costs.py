@@ -242,7 +242,7 @@ def test_preset_paper_keeps_to_the_law():
 )  # fmt: skip
 def test_settings_without_a_finite_cost_are_refused_at_once(setting):
     with pytest.raises(BadInputError, match=r"vehicle|world\.channel|cost\.cpu") as caught:
-        tiny_config(setting)
+        load_config("smoke", setting)
     assert "\n" not in str(caught.value)
 
 

@@ -16,7 +16,7 @@ from skyfed.flight.fleet_plan import FleetPlan
 from skyfed.runs.start import world_of
 from skyfed.types import Arrays
 from skyfed.world import Effort, View, World
-from skyfed.world.world import VehicleRow
+from skyfed.world.columns import VehicleRow
 
 TASK = pictures().task()
 GRAVITY = 9.80665

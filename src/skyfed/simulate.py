@@ -58,7 +58,8 @@ def federated_round(station: Station, t: int, state: Arrays) -> tuple[Arrays, Re
 
     report.mission = station.world.close(t)
     if t + 1 < station.onboard.config.rounds:  # the next round's vehicles are sent what they start from
-        had = {upload.vehicle: sent[upload.vehicle] for upload in report.uploads if upload.vehicle in sent}
+        trained = {upload.vehicle for upload in report.uploads} - report.again
+        had = {u: content for u, content in sent.items() if u in trained}
         station.announce(t + 1, station.sends(t + 1, after), had, report)
     report.theory = diagnosis.measure(state, after, report.uploads)
     return after, report

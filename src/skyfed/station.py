@@ -39,7 +39,7 @@ class Report:
 
     chosen          who was to take part                 notes    what the station found out about uploads
     dropped         who was left out, and why            changed  vehicles whose memory has changed
-    efforts         what vehicles did on board
+    efforts         what vehicles did on board           again    who sent an upload that was kept, and trained nothing
     mission         the columns of the clock, the world's joules and the bytes of a broadcast
     theory          the row of the diagnostics, where measured
     downlink_bytes  sent down within the round, and to bring the next round's vehicles what they start from; and the
@@ -54,6 +54,7 @@ class Report:
     efforts: dict[int, Effort] = field(default_factory=dict)
     mission: dict[str, float] = field(default_factory=dict)
     changed: set[int] = field(default_factory=set)
+    again: set[int] = field(default_factory=set)
     downlink_bytes: int = 0
     broadcast_bytes: int = 0
     train_loss: float = float("nan")
@@ -109,6 +110,7 @@ class Station:
         """Yield the uploads that come back, in vehicle order; those of no use are noted and left out."""
         weights = alphas(self.algorithm.settings.server, self.world.samples(t))
         again = {u: self.world.kept.pop(u) for u in sent if u in self.world.kept}
+        report.again |= set(again)
         jobs = [self._job(t, exchange, u, sent[u], float(weights[u] / weights.sum())) for u in sent if u not in again]
         for upload, made in self._uploads(t, jobs, sent, again, report):
             message = self._receive(t, upload, made, weights, report)
@@ -184,10 +186,15 @@ class Station:
         return {u: content for u, content in sent.items() if u not in missed}
 
     def announce(self, t: int, sent: dict[int, Arrays], had: dict[int, Arrays], report: Report) -> None:
-        """Encode what everybody is sent in round t, and count it; who had the last gets the difference."""
+        """Encode what everybody is sent in round t, and count it; who had the last gets the difference.
+
+        Who has a kept upload to send will not train, and is sent nothing.
+        """
         sizes: dict[object, tuple[int, int]] = {}
         difference, due = self.algorithm.settings.server.downlink == "difference", {}
         for u, content in sent.items():
+            if u in self.world.kept:
+                continue
             base = had.get(u) if difference else None
             key = tuple(tuple((name, id(array)) for name, array in part.items()) for part in (content, base or {}))
             if key not in sizes:

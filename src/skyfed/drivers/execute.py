@@ -44,14 +44,14 @@ def execute(
     folder.keep_to(task.content_hash())
     folder.note(diverged=None)
     onboard = Onboard(config, task)
-    world = world_of(config, task, plan)
+    world = world_of(config, task, plan, planned=True)
     try_rows(onboard, world)
     for line in remarks(folder, onboard, world):
         watcher.say(line)
     identity = folder.identity()
     with open_driver(onboard) as driver:
         for label in config.labels:
-            world = world_of(config, task, plan)
+            world = world_of(config, task, plan, planned=onboard.algorithms[label].central)
             recorder = RowRecorder(folder, onboard, label, world, identity, after=partial(watcher.round, label))
             if recorder.done:
                 watcher.begin(label, config.rounds, recorder.rows())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from skyfed.columns import Column
 from skyfed.theory.estimate import COLUMNS as THEORY
-from skyfed.world.world import ROUND_COLUMNS, UPLOAD_COLUMNS, VEHICLE_COLUMNS
+from skyfed.world.columns import ROUND_COLUMNS, UPLOAD_COLUMNS, VEHICLE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,7 +20,7 @@ from skyfed.runs.tables import Row, Table, damaged, is_done, set_aside
 from skyfed.station import Report
 from skyfed.types import Arrays, Floats, Singles
 from skyfed.world import World
-from skyfed.world.world import ROUND_COLUMNS
+from skyfed.world.columns import ROUND_COLUMNS
 
 
 class RowRecorder:

@@ -1,6 +1,7 @@
 """What a run starts from: its world, and remarks for its user."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,17 @@ from skyfed.world.vehicle import implausible
 _NOISY = 45.0  # relative variance of the averaged uploads from which on training is likely to suffer
 
 
-def world_of(config: Config, task: Task, plan: FleetPlan) -> World:
-    """Return the world of a row, before its first round; raises BadInputError if it is not one."""
+def world_of(config: Config, task: Task, plan: FleetPlan, planned: bool = False) -> World:
+    """Return the world of a row, before its first round; raises BadInputError if it is not one.
+
+    planned: everything goes as planned, and nobody lands; so for the central baseline
+    """
     made = World
     if config.world.use != "simulated":
         made = import_path(config.world.use, "world.use")
         if not (isinstance(made, type) and issubclass(made, World)):
             raise BadInputError(f"world.use = {config.world.use!r}: allowed: a class made from skyfed.World")
-    return made(plan, task, config.conditions)
+    return made(plan, task, replace(config.conditions, planned=planned))
 
 
 def try_rows(onboard: Onboard, world: World) -> None:

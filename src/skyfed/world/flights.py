@@ -30,6 +30,7 @@ class Flights:
     def __init__(self, conditions: Conditions, vehicles: int) -> None:
         """Start on the ground, at the station."""
         self._world, self._vehicle = conditions.world, conditions.vehicle
+        self._planned = conditions.planned
         self._altitude, self._law = conditions.sensor.altitude, conditions.world.time == "law"
         self.computers = fleet_computers(conditions.vehicle.computer, vehicles)
         self.batteries = Batteries(conditions.vehicle, vehicles)
@@ -58,7 +59,7 @@ class Flights:
     def fly(self, targets: Floats) -> None:
         """Fly the next round to these places, (U, 2), or home where a battery asks for it."""
         t = self.rounds
-        live, now = t == self._closed, self.start(t)
+        live, now = t == self._closed and not self._planned, self.start(t)
         flown, arrive = targets.copy(), np.full(len(targets), np.nan)
         ready = [not live or self.batteries.ready_at(u, now + _INSTANT) for u in self._all]
         ways = [self._way(u, targets[u], ready[u]) for u in self._all]

@@ -72,6 +72,7 @@ class Conditions:
 
     seed       of the run                       dirichlet  how unevenly samples are shared out; None: evenly
     follows    what psi follows: the number of the round, or mission time
+    planned    whether flights go as planned: no battery sends anybody home, rounds last as planned
     shared     whether all vehicles fly over one field      zeta  a disc's radius over its cluster's deviation
     """
 
@@ -85,3 +86,4 @@ class Conditions:
     follows: Literal["rounds", "mission"] = "mission"
     shared: bool = False
     zeta: float = 1.0
+    planned: bool = False

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from flwr.app import Message
@@ -16,11 +16,13 @@ from skyfed.runs.columns import named
 from skyfed.runs.folder import run_identity
 from skyfed.types import Arrays
 from skyfed.wire import DecodeError, Expected, decode_parts, encode_content
+from skyfed.world import round_flops
 
 _POLL = 0.2  # seconds between two looks for replies; a look costs the SuperLink some milliseconds
 _ROLL_CALL = 1.0  # seconds between two looks at who is there
 _PATIENT = 5.0  # seconds before the station says which vehicles it waits for
 _SLACK = 60.0  # seconds that a message outlives its round, since Flower refuses to take one that has expired
+_MOST_WORK = 20  # times the local rounds of the settings; what a vehicle reports moves the mission clock
 _AWAY, _UNLISTED = "out of touch", "its key was removed"
 
 
@@ -206,6 +208,11 @@ class FlowerDriver:
             raise ReplyError(f"poses as vehicle {upload.vehicle}")
         if upload.samples > len(self._onboard.task.train):
             raise ReplyError(f"reports {upload.samples} samples, of {len(self._onboard.task.train)} that there are")
+        train = algorithm.settings.train
+        if upload.work > _MOST_WORK * (train.rho + train.kappa):
+            raise ReplyError(f"reports {upload.work:g} local rounds of work, far more than were asked for")
+        # the clock follows from it: worked out here, not believed
+        upload = replace(upload, flops=round_flops(train, self._onboard.engine.multiplications, upload.samples))
         if upload.data:  # else its training diverged, which the round will say
             reference = self._onboard.reference_of(job.label, job.sent)
             expected = Expected(job.round, u, reference, algorithm.settings.train.eta_local_at(job.round))
