@@ -74,7 +74,7 @@ def test_the_paper_preset_is_what_the_paper_prints():
     "overrides",
     [
         ["flight.vmax=150"],
-        ["flight.vmax=speed", "vehicle.speed=12", "world.flight_time=20"],
+        ["flight.vmax=unlimited", "vehicle.speed=12", "world.flight_time=20"],
         ["vehicle.computer=['phone','raspberry-pi-5','phone']"],
         ["vehicle.computer={name='own',watts=5,idle_watts=1,flops=1e9,memory=1000}"],
         ["field.origin=[52.5,13.4]"],
@@ -161,7 +161,7 @@ def test_differences_name_the_keys_and_both_values():
     assert differences(a, a) == []
     assert sorted(line.split(":")[0] for line in differences(a, b)) == ["field.bases", "flight.vmax", "seed"]
     assert "seed: 0 -> 3" in differences(a, b)
-    assert "flight.vmax: unlimited -> 80.0" in differences(a, b)
+    assert "flight.vmax: speed -> 80.0" in differences(a, b)
 
 
 # overrides
@@ -652,6 +652,7 @@ def test_the_longest_leg_is_a_number_what_the_speed_allows_or_unlimited():
     assert load("flight.vmax=80").longest_leg == 80
     assert load("flight.vmax=speed", "vehicle.speed=12", "world.flight_time=20").longest_leg == 240
     assert load("flight.vmax=unlimited").longest_leg == float("inf")
+    assert load().flight.vmax == "speed"
 
 
 def test_a_world_without_mission_time_has_nothing_that_follows_it():

@@ -108,7 +108,7 @@ def test_a_model_of_ones_own_is_trained(place: Path) -> None:
 
 
 def test_a_planner_of_ones_own_plans_a_fleet(place: Path) -> None:
-    settings = ("rounds=20", "vehicles=3", "workers=2", "flight.method=own_planner:patrol")
+    settings = ("rounds=20", "vehicles=3", "workers=2", "flight.vmax=unlimited", "flight.method=own_planner:patrol")
     assert "Flights: own_planner:patrol" in skyfed(place, "plan", "smoke", "--out", "run", settings=settings)
     fleet = load_fleet_plan(place / "run" / "plan.npz")
     assert set(fleet.note) == {""}

@@ -52,7 +52,7 @@ def labels(per_class: int, classes: int = CLASSES, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).permutation(np.repeat(np.arange(classes), per_class)).astype(np.uint8)
 
 
-SMALL = SensingSettings(n_max=30, n_max_test=8, initial=40, initial_test=12, decay_length=50.0)
+SMALL = SensingSettings(model="eq6", n_max=30, n_max_test=8, initial=40, initial_test=12, decay_length=50.0)
 
 
 def grow(
@@ -234,7 +234,7 @@ def test_a_class_that_ran_dry_does_not_stop_the_others():
     psi = np.full((2, 4), 0.5)
     centres = np.array([[0.0, 0.0], [500.0, 0.0]])
     flight = Flight(centres[[0, 0, 1, 1]], psi, centres, np.full(2, 50.0))
-    growth = grow([flight], truth, truth, SensingSettings(n_max=10, initial=4, initial_test=4), 0).train[0]
+    growth = grow([flight], truth, truth, SensingSettings(model="eq6", n_max=10, initial=4, initial_test=4), 0).train[0]
     assert growth.size.tolist() == [4, 4, 9, 14]
     assert growth.dry.tolist() == [0, 5, 0, 0]
 
@@ -294,7 +294,13 @@ def test_a_vehicles_pools_do_not_depend_on_how_much_others_sense():
 )
 def test_growth_holds_for_any_shape(vehicles, classes, rounds, per_class, n_max, seed):
     truth = labels(per_class, classes)
-    found = grow(flights(vehicles, classes, rounds, seed), truth, truth, SensingSettings(n_max=n_max, initial=20), seed)
+    found = grow(
+        flights(vehicles, classes, rounds, seed),
+        truth,
+        truth,
+        SensingSettings(model="eq6", n_max=n_max, initial=20),
+        seed,
+    )
     everything = np.concatenate([growth.samples for growth in found.train])
     assert len(np.unique(everything)) == len(everything)
     for growth in found.train:

@@ -221,7 +221,8 @@ def reference_round(case: Case, algorithm: str) -> tuple[np.ndarray, np.ndarray]
 
 
 def make_case(model: str, *overrides: str) -> Case:
-    config = tiny_config(*MODELS[model], "train.eta_drop_every=1", "train.eta_local_drop_every=1", *overrides)
+    drops = ("train.eta_drop_every=1", "train.eta_local_drop_every=1")
+    config = tiny_config(*MODELS[model], "field.follows=rounds", *drops, *overrides)
     known = pictures(train=40, test=4, side=16)
     onboard = onboard_of(config, known, torch.float64)
     module = build_model(config.model, known.classes, (3, 16, 16), config.seed).double()

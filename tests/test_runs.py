@@ -139,7 +139,7 @@ def test_another_number_of_workers_is_still_the_same_run(tmp_path, config):
     ("override", "difference"),
     [
         ("seed=1", "seed: 0 -> 1"),
-        ("flight.vmax=90", "flight.vmax: unlimited -> 90.0"),
+        ("flight.vmax=90", "flight.vmax: speed -> 90.0"),
         ("field.bases=['sin']", "field.bases"),
         ("flight.sca.sides=9", "flight.sca.sides: 8 -> 9"),
     ],
