@@ -8,7 +8,7 @@ from skyfed.flight.travel import Network
 from skyfed.types import IDLE, Floats
 
 _STEPS = 30
-_WORK = 1.5e9  # links times sets looked at, about 1 CPU second
+_WORK = 6e9  # links times sets looked at, about 4 CPU seconds
 _ROUNDING = 1e-3  # nats; the guide's numbers have 24 bits
 _STRIDE, _FARTHEST = 0.3, 0.5  # of the step towards the lowest bound, and the most it changes log(price)
 

@@ -16,6 +16,8 @@ from skyfed.types import IDLE, Bools, Floats, Ints
 Walk = Ints  # (T,) the point of the network in each round, IDLE where none
 
 _MOST_COUNT = 3  # visits counted up to this
+_LINKS = 2.5e7  # links that one search may look at: where there are more, less is remembered
+_LEAST_STATES = 9
 _NEVER = -1e18
 _FIRST = 1  # memory after a first visit: the lowest digit counts the present class
 
@@ -25,6 +27,7 @@ class WalkSearch:
 
     def __init__(self, problem: Problem, network: Network) -> None:
         self.network = network
+        self._most_states = min(STATES, max(_LEAST_STATES, int(_LINKS / len(network.label) ** 2 / problem.rounds)))
         self._label, self._rounds = network.label, network.rounds
         self._size, self._T = len(network.label), problem.rounds
         self._imax, self._opens = problem.imax, problem.spans[:, 0]
@@ -124,7 +127,7 @@ class WalkSearch:
         top = int(min(_MOST_COUNT, max(1, problem.imax.max(initial=1))))
         base = top + 1
         slots = 1
-        while slots < C and base ** (slots + 1) <= STATES:
+        while slots < C and base ** (slots + 1) <= self._most_states:
             slots += 1
         M = self._states = base**slots
         apart = distances(problem.centres, problem.centres) - np.eye(C)  # its own class comes first
