@@ -89,13 +89,16 @@ def _search(
     nothing, free = np.zeros((T, C)), np.zeros_like(rent)
     enough = bound + C * np.log1p(-_GOOD)
     work = min(_MOST_WORK, _WORK * T**3)
-    for prices, rents, future in ((price, rent, later), (start, free, nothing), (price, rent, later / 2)):
+    starts = [(price, rent, later), (price, rent, later / 2)]
+    if T <= _SHORT * C:
+        starts.append((start, free, nothing))
+    for prices, rents, future in starts:
         best.begin()
         best.fly_all(prices, rents, future, _START_WIDTH)
         best.polish(3)
-        best.search(work / 5, enough)
+        best.search(work / 2 / len(starts), enough)
     best.resume()
-    best.search(2 * work / 5, enough)
+    best.search(work / 2, enough)
     return best
 
 
