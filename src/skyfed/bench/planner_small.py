@@ -73,13 +73,13 @@ def _flies(problem: Problem, association: Ints, points: list[Floats], links: dic
     visits = [(int(t), int(association[t])) for t in np.flatnonzero(association >= 0)]
     if not visits:
         return True
-    alive = np.ones(len(points[visits[0][1]]), bool)
+    alive: Bools = np.ones(len(points[visits[0][1]]), bool)
     for (t, a), (s, b) in itertools.pairwise(visits):
         key = (a, b, s - t)
         if key not in links:
             far = np.hypot(*(points[a][:, None] - points[b][None]).transpose(2, 0, 1))
             links[key] = (far <= (s - t) * problem.vmax + 1e-9) & ((s - t > 1) | (far >= problem.dmin - 1e-9))
-        alive = links[key][alive].any(axis=0)
+        alive = np.asarray(links[key][alive].any(axis=0))
         if not alive.any():
             return False
     return bool(alive.any())
@@ -96,4 +96,4 @@ def _grid(problem: Problem, c: int) -> Floats:
     far = np.hypot(*(points[:, None] - problem.centres[None]).transpose(2, 0, 1))
     others = np.arange(problem.classes) != c
     keep = (far[:, c] <= radius + 1e-9) & (far[:, others] >= problem.radii[others] - 1e-9).all(axis=1)
-    return points[keep]
+    return np.asarray(points[keep], np.float64)
