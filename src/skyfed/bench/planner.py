@@ -9,10 +9,13 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
+from skyfed.bench.planner_peer import against_cp_sat
+from skyfed.bench.planner_small import small_flights
+from skyfed.bench.planner_speed import commands, paper_size, slow_and_fast
 from skyfed.bench.row import Progress, Row
 from skyfed.errors import SkyfedError
 from skyfed.field import FieldSettings
-from skyfed.flight.planner import load_solver, plan
+from skyfed.flight.planner import fell_back, load_solver, plan
 from skyfed.flight.problem import FlightSettings, Options, Problem
 from skyfed.flight.remote import plan_fleet
 from skyfed.flight.verify import verify
@@ -20,6 +23,10 @@ from skyfed.types import Plan
 from skyfed.workers import usable_cores
 from skyfed.world import SensingSettings
 from skyfed.world.mission import prepare_mission
+
+_FEW = 3  # instances of each kind where a row takes long, unless all are asked for
+_SMALL = 200  # small flights against brute force
+_PEER_SECONDS = 15.0  # what CP-SAT gets for one instance: more than the planner takes
 
 
 def missions(
@@ -31,15 +38,19 @@ def missions(
     return list(prepare_mission(field, FlightSettings(vmax=vmax), SensingSettings(), vehicles, rounds, seed).problems)
 
 
-def bench_planner(seeds: int, cap: float, progress: Progress) -> list[Row]:
-    """Measure every row over seeds 0..seeds-1; `cap` seconds for SCIP on one instance."""
+def bench_planner(seeds: int, cap: float, progress: Progress, full: bool = False) -> list[Row]:
+    """Measure every row over seeds 0..seeds-1; `cap` seconds for SCIP on one instance; `full` takes all instances."""
     return [
+        commands(progress),
+        small_flights(_SMALL, progress),
+        paper_size(seeds, missions, _planned, progress),
+        slow_and_fast(seeds if full else min(seeds, _FEW), missions, _planned, progress),
+        against_cp_sat(seeds if full else min(seeds, _FEW), _PEER_SECONDS, missions, progress),
         *_default(seeds, progress),
         _against_sca(seeds, progress),
-        _against_scip(seeds, cap, progress),
+        _against_scip(seeds if full else min(seeds, _FEW), cap, progress),
         _many_vehicles(progress),
         _long_missions(seeds, progress),
-        _speed(seeds, progress),
     ]
 
 
@@ -47,7 +58,7 @@ def _planned(problems: Sequence[Problem]) -> tuple[list[Plan], bool]:
     """Return exact plans, and whether all of them are verified and none is a fallback."""
     options = [Options(vehicle=k) for k in range(len(problems))]
     plans = [flight for _, flight in sorted(plan_fleet(problems, "exact", options, usable_cores()))]  # by number
-    verified = all(not verify(*pair) and not pair[1].note for pair in zip(problems, plans, strict=True))
+    verified = all(not verify(*pair) and not fell_back(pair[1].note) for pair in zip(problems, plans, strict=True))
     return plans, verified
 
 
@@ -136,16 +147,3 @@ def _long_missions(seeds: int, progress: Progress) -> Row:
         worst = max(worst, *seconds)
     bar = "<= 10 s / <= 60 s CPU, gap <= 0.1 % / 0.5 %"
     return Row("T=1000, C=10 / T=1000, C=100", worst, "CPU s (worst of both)", bar, "-", holds, also)
-
-
-def _speed(seeds: int, progress: Progress) -> Row:
-    progress("speed limit 150 m a round")
-    plans, verified = _planned([missions(seed, 1, vmax=150.0)[0] for seed in range(seeds)])
-    losses, seconds = [100 * flight.loss(10) for flight in plans], [flight.seconds for flight in plans]
-    middle, worst, slowest = median(losses), max(losses), max(seconds)
-    also = {"worst, %": worst, "CPU s, median": median(seconds), "CPU s, worst": slowest, "verified": verified}
-    return Row(
-        "vmax = 150 m a round, T=100: geometric-mean loss against the proven bound", middle, "% (median)",
-        "median <= 8 %, worst <= 12 %, <= 30 CPU-s", "<= 3 %",
-        middle <= 8 and worst <= 12 and slowest <= 30 and verified, also,
-    )  # fmt: skip

@@ -20,14 +20,15 @@ def bench_planner(
     as_json: Json = False,
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Instances of each kind: seeds 0 to N-1.")] = 10,
     cap: Annotated[float, typer.Option(metavar="N", min=1, help="Seconds SCIP gets for one instance.")] = 60.0,
+    full: Annotated[bool, typer.Option("--full", help="Take all instances of the slow rows, not only three.")] = False,
 ) -> None:
-    """Measure the flight planner (about 5 minutes).
+    """Measure the flight planner (about 15 minutes; about an hour with --full).
 
-    Against its bars, the paper's Algorithm 1 and, where it is installed, SCIP.
+    Against its bars, brute force, the paper's Algorithm 1 and, where they are installed, SCIP and OR-Tools.
     """
     from skyfed.bench.planner import bench_planner as measure
 
-    show_rows(f"Flight planner, {seeds} seeds", measure(seeds, cap, _announce), as_json)
+    show_rows(f"Flight planner, {seeds} seeds", measure(seeds, cap, _announce, full), as_json)
 
 
 @bench.command("wire")

@@ -20,13 +20,16 @@ _TANGENTS = 40
 class WalkMixture:
     """The master problem over the walks found so far."""
 
-    def __init__(self, problem: Problem, search: WalkSearch, seconds: float) -> None:
+    def __init__(
+        self, problem: Problem, search: WalkSearch, seconds: float, prices: tuple[Floats, Floats] | None = None
+    ) -> None:
+        """Begin with these prices of classes (C,) and windows (C, W), if given."""
         self._problem, self._search = problem, search
         C = problem.classes
         self._member = problem.window_rounds.astype(np.float64)  # (W, T)
         self._visits: list[Floats] = []
         level = problem.psi.sum(axis=1) / C + problem.epsilon
-        self._prices = (1 / level, np.zeros(problem.imax.shape))
+        self._prices = prices or (1 / level, np.zeros(problem.imax.shape))
         # columns: y_c, z_c, then one per walk; rows: y_c, C5, the walks' shares, then tangents
         self._model = Model(np.empty(0), C, problem.epsilon, seconds, least=-100.0)
         limits = np.concatenate([np.zeros(C), problem.imax.ravel(), [1.0]])

@@ -23,11 +23,12 @@ from skyfed.types import IDLE, Floats, Ints
 
 _BOUND_STEPS, _BOUND_GAP = 300, 5e-3  # nats: how well the bound is worked out
 _BOUND_WORK = 1e9  # links looked at for the bound, about 5 CPU seconds
+_STATES = 730  # memory states per point in the last search for the bound: six classes' visits
 _SHORT = 3  # missions of up to this many rounds per class: which classes are visited at all decides
 _LOWEST = 0.02  # least amount per class that prices start from
 _WIDTH = 300  # labels kept in a stretch
 _START_WIDTH = 1000  # labels kept in a whole flight
-_WORK, _MOST_WORK = 60.0, 1.5e8  # ways looked at per cubed round, and at most: some 5 CPU seconds for 100 rounds
+_WORK, _MOST_WORK = 100.0, 1.5e8  # ways looked at per cubed round, and at most: some 5 CPU seconds for 100 rounds
 _GOOD = 5e-4  # geometric-mean loss per class at which the search ends
 _PLACED = 20  # walks that are tried to be placed, best first
 
@@ -52,6 +53,9 @@ def plan_by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, fl
             return _as_asked(problem, options, association, positions, bound)
     mixture = WalkMixture(problem, WalkSearch(problem, network), options.seconds)
     bound = mixture.generate(_BOUND_STEPS, _BOUND_GAP, _BOUND_WORK)
+    more = WalkSearch(problem, network, _STATES)  # remembers more, so it is slower: the prices so far save it steps
+    tighter = WalkMixture(problem, more, options.seconds, mixture.prices)
+    bound = min(bound, tighter.generate(_BOUND_STEPS, _BOUND_GAP, _BOUND_WORK))
     if never_binds(problem):
         bound = min(bound, association_bound(problem, options))
     price, rent = mixture.prices
@@ -89,13 +93,16 @@ def _search(
     nothing, free = np.zeros((T, C)), np.zeros_like(rent)
     enough = bound + C * np.log1p(-_GOOD)
     work = min(_MOST_WORK, _WORK * T**3)
-    for prices, rents, future in ((price, rent, later), (start, free, nothing), (price, rent, later / 2)):
+    starts = [(price, rent, later)]
+    if T <= _SHORT * C:
+        starts += [(start, free, nothing), (price, rent, later / 2)]
+    for prices, rents, future in starts:
         best.begin()
         best.fly_all(prices, rents, future, _START_WIDTH)
         best.polish(3)
-        best.search(work / 5, enough)
+        best.search(work / 2 / len(starts), enough)
     best.resume()
-    best.search(2 * work / 5, enough)
+    best.search(work / 2, enough)
     return best
 
 

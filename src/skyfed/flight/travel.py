@@ -18,6 +18,9 @@ from skyfed.types import Floats, Ints
 
 _SAMPLES = 2500  # samples over all discs, about
 _MOST_RINGS = 8
+_POINTS = 130  # left of them, at most: a slow vehicle's samples hardly drop out, and the searches' time is quadratic
+_FLYABLE_POINTS = 80  # the same where every link is tried
+_DETOUR = 3  # rounds that a flight around discs may take longer than the straight line
 _CONSTRAINED_RINGS = 3  # fewer where constraints cut links, since fewer points then drop out
 _CRAWL = 10  # missions that it takes to cross the region where a vehicle hardly moves
 STATES = 90  # memory states per point, at most, in the search for walks
@@ -45,12 +48,28 @@ def flyable_network(problem: Problem) -> Network:
             network.rounds[i, j] = np.where(legs, 1, 2)
         return _reduced(network)
 
-    network = _that_fits(problem, build, _CONSTRAINED_RINGS if problem.constraints else _rings(problem))
-    points, rounds = network.points, network.rounds
-    for i, j in np.argwhere(rounds > 1):
-        while rounds[i, j] < problem.rounds and not can_fly(problem, points[i], points[j], rounds[i, j] - 1):
-            rounds[i, j] += 1
+    rings = _CONSTRAINED_RINGS if problem.constraints else _rings(problem)
+    network = _that_fits(problem, build, rings, _FLYABLE_POINTS)
+    points, label, rounds = network.points, network.label, network.rounds
+    # a vehicle that cannot leave its disc in one round cannot idle in the next
+    inside = problem.radii[label] - np.hypot(*(points - problem.centres[label]).T)
+    stuck = inside > problem.vmax
+    rounds[(rounds > 1) & (stuck[:, None] | stuck[None])] = problem.rounds
+    both_ways = not problem.constraints
+    for i, j in np.argwhere((rounds > 1) & (rounds < problem.rounds)):
+        if not both_ways or i < j:
+            rounds[i, j] = _flown_in(problem, points[i], points[j], int(rounds[i, j]))
+    if both_ways:
+        rounds[:] = np.triu(rounds) + np.triu(rounds, 1).T
     return network
+
+
+def _flown_in(problem: Problem, start: Floats, stop: Floats, least: int) -> int:
+    """Rounds from `least` on in which a flight is found, the mission's where none is found soon."""
+    for rounds in range(least, min(least + _DETOUR + 1, problem.rounds)):
+        if can_fly(problem, start, stop, rounds - 1):
+            return rounds
+    return problem.rounds
 
 
 def optimistic_network(problem: Problem) -> Network:
@@ -70,13 +89,13 @@ def optimistic_network(problem: Problem) -> Network:
     return _that_fits(problem, build, _rings(problem))
 
 
-def _that_fits(problem: Problem, build: Callable[[int], Network], most: int) -> Network:
-    """Build a network with as many rings as the search for walks has memory for."""
+def _that_fits(problem: Problem, build: Callable[[int], Network], most: int, points: int = _POINTS) -> Network:
+    """Build a network with as many rings as the search for walks has memory and time for."""
     needed = _search_bytes(problem, problem.classes)  # every class keeps a point or more
     for rings in range(most if needed <= _MEMORY else 0, 0, -1):
         network = build(rings)
         needed = _search_bytes(problem, len(network.label))
-        if needed <= _MEMORY:
+        if needed <= _MEMORY and (rings == 1 or len(network.label) <= points):
             return network
     raise BadInputError(
         f"flight.vmax = {problem.vmax:g}: exact would need {needed / 2**30:.0f} GiB for {problem.classes} classes and "

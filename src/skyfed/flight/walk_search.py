@@ -16,6 +16,8 @@ from skyfed.types import IDLE, Bools, Floats, Ints
 Walk = Ints  # (T,) the point of the network in each round, IDLE where none
 
 _MOST_COUNT = 3  # visits counted up to this
+_LINKS = 400_000  # links that may be looked at in a round: where there are more, less is remembered
+_LEAST_STATES = 9
 _NEVER = -1e18
 _FIRST = 1  # memory after a first visit: the lowest digit counts the present class
 
@@ -23,8 +25,10 @@ _FIRST = 1  # memory after a first visit: the lowest digit counts the present cl
 class WalkSearch:
     """Finds best walks on one network again and again for changing worths."""
 
-    def __init__(self, problem: Problem, network: Network) -> None:
+    def __init__(self, problem: Problem, network: Network, states: int = STATES) -> None:
+        """Remember up to `states` states per point, fewer where there are many points."""
         self.network = network
+        self._most_states = min(states, max(_LEAST_STATES, _LINKS // len(network.label) ** 2))
         self._label, self._rounds = network.label, network.rounds
         self._size, self._T = len(network.label), problem.rounds
         self._imax, self._opens = problem.imax, problem.spans[:, 0]
@@ -124,7 +128,7 @@ class WalkSearch:
         top = int(min(_MOST_COUNT, max(1, problem.imax.max(initial=1))))
         base = top + 1
         slots = 1
-        while slots < C and base ** (slots + 1) <= STATES:
+        while slots < C and base ** (slots + 1) <= self._most_states:
             slots += 1
         M = self._states = base**slots
         apart = distances(problem.centres, problem.centres) - np.eye(C)  # its own class comes first
