@@ -59,6 +59,9 @@ rounds = 12
 [field]
 classes = 4
 region = [600.0, 600.0]
+
+[flight]
+vmax = "unlimited"
 """
 
 
