@@ -53,9 +53,6 @@ def plan_by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, fl
             return _as_asked(problem, options, association, positions, bound)
     mixture = WalkMixture(problem, WalkSearch(problem, network), options.seconds)
     bound = mixture.generate(_BOUND_STEPS, _BOUND_GAP, _BOUND_WORK)
-    more = WalkSearch(problem, network, _STATES)  # remembers more, so it is slower: the prices so far save it steps
-    tighter = WalkMixture(problem, more, options.seconds, mixture.prices)
-    bound = min(bound, tighter.generate(_BOUND_STEPS, _BOUND_GAP, _BOUND_WORK))
     if never_binds(problem):
         bound = min(bound, association_bound(problem, options))
     price, rent = mixture.prices
@@ -63,6 +60,10 @@ def plan_by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, fl
     if problem.rounds <= _SHORT * problem.classes:
         proven, start = visited_bound(problem, network, start)
         bound = min(bound, proven)
+    else:
+        more = WalkSearch(problem, network, _STATES)  # remembers more, so it is slower: the prices so far save it steps
+        tighter = WalkMixture(problem, more, options.seconds, mixture.prices)
+        bound = min(bound, tighter.generate(_BOUND_STEPS, _BOUND_GAP, _BOUND_WORK))
     found = _search(problem, options, mixture.agreement, price, rent, start, bound)
     association, positions = _placed(problem, found)
     return _as_asked(problem, options, association, positions, bound)
@@ -99,7 +100,7 @@ def _search(
     for prices, rents, future in starts:
         best.begin()
         best.fly_all(prices, rents, future, _START_WIDTH)
-        best.polish(3)
+        best.polish(3 if len(starts) == 1 else 2)
         best.search(work / 2 / len(starts), enough)
     best.resume()
     best.search(work / 2, enough)
