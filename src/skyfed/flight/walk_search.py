@@ -42,7 +42,7 @@ class WalkSearch:
     @property
     def states(self) -> int:
         """Memory states per point."""
-        return self._states
+        return int(self._states)
 
     def best(self, worth: Floats) -> tuple[float, Walk]:
         """Return the greatest total worth of a walk and such a walk; worth (C, T) is earned by a visit."""
