@@ -22,7 +22,7 @@ def bench_planner(
     cap: Annotated[float, typer.Option(metavar="N", min=1, help="Seconds SCIP gets for one instance.")] = 60.0,
     full: Annotated[bool, typer.Option("--full", help="Take all instances of the slow rows, not only three.")] = False,
 ) -> None:
-    """Measure the flight planner (about 15 minutes; about an hour with --full).
+    """Measure the flight planner (about 15 minutes).
 
     Against its bars, brute force, the paper's Algorithm 1 and, where they are installed, SCIP and OR-Tools.
     """

@@ -28,7 +28,7 @@ _SHORT = 3  # missions of up to this many rounds per class: which classes are vi
 _LOWEST = 0.02  # least amount per class that prices start from
 _WIDTH = 300  # labels kept in a stretch
 _START_WIDTH = 1000  # labels kept in a whole flight
-_WORK, _MOST_WORK = 100.0, 1.5e8  # ways looked at per cubed round, and at most: some 5 CPU seconds for 100 rounds
+_WORK, _MOST_WORK = 100.0, 1e8  # ways looked at per cubed round, and at most: some 8 CPU seconds for 100 rounds
 _GOOD = 5e-4  # geometric-mean loss per class at which the search ends
 _PLACED = 20  # walks that are tried to be placed, best first
 
@@ -51,11 +51,9 @@ def plan_by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, fl
         bound, association, positions = solve_small(problem, network)
         if association is not None:
             return _as_asked(problem, options, association, positions, bound)
-    mixture = WalkMixture(problem, WalkSearch(problem, network), options.seconds)
+    search = WalkSearch(problem, network)
+    mixture = WalkMixture(problem, search, options.seconds)
     bound = mixture.generate(_BOUND_STEPS, _BOUND_GAP, _BOUND_WORK)
-    more = WalkSearch(problem, network, _STATES)  # remembers more, so it is slower: the prices so far save it steps
-    tighter = WalkMixture(problem, more, options.seconds, mixture.prices)
-    bound = min(bound, tighter.generate(_BOUND_STEPS, _BOUND_GAP, _BOUND_WORK))
     if never_binds(problem):
         bound = min(bound, association_bound(problem, options))
     price, rent = mixture.prices
@@ -63,6 +61,11 @@ def plan_by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, fl
     if problem.rounds <= _SHORT * problem.classes:
         proven, start = visited_bound(problem, network, start)
         bound = min(bound, proven)
+    else:
+        more = WalkSearch(problem, network, _STATES)  # remembers more, so it is slower: the prices so far save it steps
+        if more.states > search.states:
+            tighter = WalkMixture(problem, more, options.seconds, mixture.prices)
+            bound = min(bound, tighter.generate(_BOUND_STEPS, _BOUND_GAP, _BOUND_WORK))
     found = _search(problem, options, mixture.agreement, price, rent, start, bound)
     association, positions = _placed(problem, found)
     return _as_asked(problem, options, association, positions, bound)
@@ -99,7 +102,7 @@ def _search(
     for prices, rents, future in starts:
         best.begin()
         best.fly_all(prices, rents, future, _START_WIDTH)
-        best.polish(3)
+        best.polish(3 if len(starts) == 1 else 2)
         best.search(work / 2 / len(starts), enough)
     best.resume()
     best.search(work / 2, enough)

@@ -39,6 +39,11 @@ class WalkSearch:
         self._moves: dict[tuple[int, ...], tuple[Ints, Ints, Ints]] = {}
         self.work = 0  # links looked at so far: a measure of effort that no clock disturbs
 
+    @property
+    def states(self) -> int:
+        """Memory states per point."""
+        return int(self._states)
+
     def best(self, worth: Floats) -> tuple[float, Walk]:
         """Return the greatest total worth of a walk and such a walk; worth (C, T) is earned by a visit."""
         gain = np.where(self._closed, _NEVER, worth)[self._label]
