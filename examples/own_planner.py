@@ -2,7 +2,7 @@
 
 Compare it with the exact one, from this folder:
 
-    skyfed plan smoke --set flight.method=own_planner:patrol --out patrol
+    skyfed plan smoke --set flight.method=own_planner:patrol --set flight.vmax=unlimited --out patrol
     skyfed plan smoke --out exact
 
 A planner is a function from a problem to a plan. skyfed verifies every plan against C1-C6. If a planner fails for some

@@ -402,7 +402,9 @@ def test_a_vehicle_that_went_home_stands_at_the_station(place: Path, tab: Callab
 @pytest.mark.parametrize("kind", ["law", "old"])
 def test_without_a_mission_the_page_shows_none(kind: str, place: Path, tab: Callable[..., Any]) -> None:
     if kind == "law":
-        run = write_run(place / "law", settings(2, 8, 3, ["afl"], "world.time=law", "field.follows=rounds"))
+        run = write_run(
+            place / "law", settings(2, 8, 3, ["afl"], "world.time=law", "field.follows=rounds", "sensing.model=eq6")
+        )
         table = Table(run / "afl", "vehicles")
         rows = [row | {"battery_left": None} for row in table.rows()]
         table.keep(0)

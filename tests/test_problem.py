@@ -181,7 +181,7 @@ def test_what_is_no_array_is_refused_in_one_line(change: dict, says: str) -> Non
 )
 def test_a_mission_that_leaves_the_region_is_refused(settings: list[str], says: str) -> None:
     with pytest.raises(BadInputError, match=re.escape(says)):
-        prepare(load_config("smoke", settings))
+        prepare(load_config("smoke", ["flight.vmax=unlimited", *settings]))
 
 
 @pytest.mark.parametrize(
@@ -194,10 +194,12 @@ def test_a_mission_that_leaves_the_region_is_refused(settings: list[str], says: 
     ],
 )
 def test_a_mission_that_can_stay_in_the_region_is_prepared(settings: list[str]) -> None:
-    assert prepare(load_config("smoke", settings)).problems
+    assert prepare(load_config("smoke", ["flight.vmax=unlimited", *settings])).problems
 
 
 def test_a_survey_far_away_widens_the_region(tmp_path: Path) -> None:
     rows = [f"{c},{5000 + 900 * c},{4000 * (c % 2)},40" for c in range(10)]
     (tmp_path / "far.csv").write_text("\n".join(["class,x,y,deviation", *rows]))
-    assert prepare(load_config("smoke", [f"field.file={tmp_path / 'far.csv'}", "flight.dmin=2000"])).problems
+    assert prepare(
+        load_config("smoke", [f"field.file={tmp_path / 'far.csv'}", "flight.dmin=2000", "flight.vmax=unlimited"])
+    ).problems

@@ -69,7 +69,7 @@ def test_less_of_some_goals_is_better(tmp_path):
 
 
 def test_the_papers_law_has_no_mission_to_shorten(tmp_path):
-    law = TINY.replace("workers=1", 'world.time=law", "field.follows=rounds')
+    law = TINY.replace("workers=1", 'world.time=law", "sensing.model=eq6", "field.follows=rounds')
     with pytest.raises(BadInputError, match=r'"mission_seconds": allowed with world\.time = "mission"'):
         read(tmp_path, law + TABLE.replace("trials", 'goal = "mission_seconds"\ntrials'))
 

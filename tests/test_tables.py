@@ -114,7 +114,7 @@ def test_vehicles_that_went_home_are_counted_once_with_the_first_round(
 
 
 def test_the_papers_law_has_no_mission_and_no_batteries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    law = ["world.time=law", "world.t_train=2.5", "field.follows=rounds"]
+    law = ["world.time=law", "world.t_train=2.5", "field.follows=rounds", "sensing.model=eq6"]
     run = write_run(tmp_path / "run", settings(2, 6, 3, ["afl"], *law))
     summary = summarise(run, "afl")
     assert (summary.mission_seconds, summary.law_time, summary.landed) == (None, 360 / 2.5, None)

@@ -35,7 +35,8 @@ def missions(
     """Return the flight problems of a default mission."""
     side = 1000.0 * math.sqrt(classes / 10)
     field = FieldSettings(classes=classes, region=(side, side))
-    return list(prepare_mission(field, FlightSettings(vmax=vmax), SensingSettings(), vehicles, rounds, seed).problems)
+    flight = FlightSettings(vmax="unlimited" if vmax is None else vmax)
+    return list(prepare_mission(field, flight, SensingSettings(), vehicles, rounds, seed).problems)
 
 
 def bench_planner(seeds: int, cap: float, progress: Progress, full: bool = False) -> list[Row]:
