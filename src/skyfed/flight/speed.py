@@ -98,11 +98,11 @@ def _search(
     work = min(_MOST_WORK, _WORK * T**3)
     starts = [(price, rent, later)]
     if T <= _SHORT * C:
-        starts += [(start, free, nothing), (price, rent, later / 2)]
+        starts = [(start, free, nothing), *starts]
     for prices, rents, future in starts:
         best.begin()
         best.fly_all(prices, rents, future, _START_WIDTH)
-        best.polish(3 if len(starts) == 1 else 2)
+        best.polish(3 if len(starts) == 1 else 1)
         best.search(work / 2 / len(starts), enough)
     best.resume()
     best.search(work / 2, enough)

@@ -7,7 +7,7 @@ from skyfed.flight.problem import Problem
 from skyfed.flight.travel import Network
 from skyfed.types import IDLE, Floats
 
-_STEPS = 20
+_STEPS = 14
 _SETS = 12  # classes of which every set is looked at
 _WORK = 6e9  # links times sets looked at, about 4 CPU seconds
 _ROUNDING = 1e-3  # nats; the guide's numbers have 24 bits
