@@ -85,9 +85,9 @@ def test_ones_own_things_work_as_shown(page: str, tmp_path: Path, monkeypatch: p
             picture.save(tmp_path / "my-pictures" / label / f"{k}.png")
     own_files(ROOT / page, tmp_path)
     shown = [setting for words in commands(ROOT / page) for setting in settings_of(words)]
-    kinds = ("data.name=folder:", "field.classes=6", "model.name=my_", "flight.method=my_")
+    kinds = ("data.name=folder:", "field.classes=6", "model.name=my_", "flight.method=my_", "flight.vmax=unlimited")
     mine = [setting for setting in shown if setting.startswith(kinds) or "my_algorithm:Mine" in setting]
-    assert len(mine) == 5
+    assert len(mine) == 6
     words = ["run", "smoke", "--plain", "--out", "run"]
     for setting in [*mine, *TINY]:
         words += ["--set", setting]

@@ -11,7 +11,6 @@ from math import atan2, degrees, exp, hypot, isfinite, log2, log10, pi
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
-from scipy.special import chndtr
 
 from skyfed.errors import BadInputError
 from skyfed.settings import StrictSettings
@@ -153,6 +152,8 @@ def finite(channel: ChannelSettings, radio: RadioSettings) -> bool:
 
 def outage(channel: ChannelSettings, ground: float, altitude: float, snr: float) -> float:
     """Return the probability that a packet is lost once, for a sender that uses the mean SNR less the margin."""
+    from scipy.special import chndtr  # a slow import that few need
+
     factor = rician_k(channel, ground, altitude)
     needed = _required_snr(channel, snr) / 10 ** (snr / 10)
     return float(chndtr(2 * (factor + 1) * needed, 2, 2 * factor))  # 1 - Q1(sqrt(2K), sqrt(2(K + 1) needed))
