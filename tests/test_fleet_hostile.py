@@ -149,11 +149,12 @@ from skyfed.drivers.flower import driver
 
 real, asked = driver.Order, []
 
-def order(run, label, vehicle, round, share, exchange):
+def order(run, label, vehicle, round, share, exchange, brief, arrive):
     asked.append(vehicle)
-    honest = real(run, label, vehicle, round, share, exchange)
+    honest = real(run, label, vehicle, round, share, exchange, brief, arrive)
     wrong = [
-        {"algorithm": "unittest.__main__:x"}, {"algorithm": "afl"}, {"round": 10**6}, {"exchange": 7},
+        {"algorithm": "unittest.__main__:x"}, {"algorithm": "afl"},
+        {"round": 10**6, "arrive": bytes(8 * (10**6 + 1))}, {"exchange": 7},
         {"vehicle": 1 - vehicle}, {"run": "x" * 10**6}, {"share": 1.0},
     ]
     return replace(honest, **wrong[len(asked) - 1]) if len(asked) <= len(wrong) else honest

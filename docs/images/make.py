@@ -31,6 +31,7 @@ def photograph(page: Path, target: Path) -> None:
         tab = browser.new_page(viewport={"width": 1048, "height": 1100})
         tab.goto(page.resolve().as_uri())
         tab.wait_for_selector("html[data-ready]", state="attached")
+        tab.keyboard.press("Home")
         for _ in range(24):
             tab.keyboard.press("ArrowRight")
         tab.locator("#flights").scroll_into_view_if_needed()
