@@ -25,12 +25,17 @@ class Known:
 
 
 _PAPER = "skyfed.algorithms.twoceoafl:TwoCEOAFL"
+_SWIFT = {  # found on seeds that no comparison uses (reproduce/swift.toml)
+    "train": {"eta": 0.07},
+    "quantise": {"scheme": "eden", "s": 1, "bucket": 4096, "variance": 4.8, "buffers": 1},
+}
 KNOWN: dict[str, Known] = {
     "sgd": Known("SGD", "skyfed.algorithms.central:Central", central=True),
     "afl": Known("AFL", _PAPER, {"pruning": False, "quantising": "never"}),
     "afl-prune": Known("AFL-Prune", _PAPER, {"quantising": "never"}),
     "afl-quant": Known("AFL-Quant", _PAPER, {"pruning": False, "quantising": "always"}),
     "2ceoafl": Known("2CEOAFL", _PAPER),
+    "swift": Known("Swift", "skyfed.algorithms.swift:Swift", _SWIFT),
 }
 _LABEL = re.compile(r"[\w(][\w .,+=()-]{0,62}")
 _TAKEN = {  # what else is in a run's folder
