@@ -58,7 +58,7 @@ def federated_round(station: Station, t: int, state: Arrays) -> tuple[Arrays, Re
 
     report.mission = station.world.close(t)
     trained = {upload.vehicle for upload in report.uploads} - report.again
-    after = station.kept_up(t, after, trained)
+    after = station.kept_up(t, after, trained - set(report.dropped))
     if t + 1 < station.onboard.config.rounds:  # the next round's vehicles are sent what they start from
         had = {u: content for u, content in sent.items() if u in trained}
         station.announce(t + 1, after, station.sends(t + 1, after), had, report)

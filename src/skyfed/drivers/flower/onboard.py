@@ -13,7 +13,7 @@ from skyfed.errors import one_line
 from skyfed.files import write_whole
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.jobs import Job, Upload
-from skyfed.onboard import Onboard, upload_of
+from skyfed.onboard import Onboard, start_of, upload_of
 from skyfed.runs.folder import RunFolder, run_identity
 from skyfed.runs.start import world_of
 from skyfed.types import Arrays
@@ -112,11 +112,13 @@ class Vehicle:
         """Return what changes make of the content that they start from; raises ReplyError where it is not here."""
         try:
             since, changes, digest = decode_changes(content, order.round)
-            sent = self._at.get(since)
+            algorithm, sent = self._onboard.algorithms[order.algorithm], self._at.get(since)
+            if since == 0:  # the first model follows from the seed
+                sent = algorithm.send(start_of(self._onboard, order.algorithm), self.vehicle, 0)
             if sent is None:
                 raise ReplyError(NO_BASE)
             for change in changes:
-                sent = self._onboard.algorithms[order.algorithm].follow(sent, change)
+                sent = algorithm.follow(sent, change)
         except DecodeError as error:
             raise ReplyError(str(error)) from None
         if digest_of(sent) != digest:
