@@ -58,9 +58,11 @@ class SwiftSettings(Settings):
 
     down: QuantiseSettings = Field(
         QuantiseSettings(scheme="eden", s=1, bucket=4096, variance=1.5, buffers=4),
-        description="how the averaged gradient is quantised again before it is sent down",
+        description="how the averaged gradient is quantised again before it is sent down; keys as in `quantise`",
     )
-    optimiser: OptimiserSettings = OptimiserSettings(kind="nesterov")
+    optimiser: OptimiserSettings = Field(
+        OptimiserSettings(kind="nesterov"), description="the station's step: `kind`, `beta`, `beta2`, `tau`"
+    )
     average: float = Field(0.8, ge=0, lt=1, description="moving average of the weights that is delivered; 0: the last")
 
 
