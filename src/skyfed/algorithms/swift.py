@@ -28,8 +28,9 @@ from skyfed.algorithms.base import Algorithm, Parts
 from skyfed.blocks.aggregate import aggregate
 from skyfed.blocks.optimise import OptimiserSettings, advance, moments
 from skyfed.blocks.tables import Settings
+from skyfed.errors import DivergedError
 from skyfed.rng import stream
-from skyfed.types import Arrays, Model, Singles, Update
+from skyfed.types import Arrays, Floats, Model, Singles, Update
 from skyfed.wire import (
     MOST_CHANGES,
     DecodeError,
@@ -92,8 +93,11 @@ class Swift(Algorithm):
         if together is None:
             return state
         sent = self.send(state, 0, t)
-        change = self._change(sent, together.gradient.astype(np.float32), together.buffers, t)
-        after = {**state, **self.follow(sent, change), **together.memory}
+        try:
+            change = self._change(sent, together.gradient, together.buffers, t)
+            after = {**state, **self.follow(sent, change), **together.memory}
+        except DecodeError as error:  # vehicles would refuse it as well
+            raise DivergedError(f"{self.title} stops at round {t}: training diverged ({error})") from None
         share = min(self.settings.average, t / (t + 4))  # the first rounds are forgotten sooner
         for name, last in (("mean", "weights"), ("mean_buffers", "buffers")):
             mixed = share * state[name].astype(np.float64) + (1 - share) * after[last]
@@ -102,12 +106,18 @@ class Swift(Algorithm):
 
     def follow(self, received: Arrays, change: bytes) -> Arrays:
         """Return what a change makes of the content before it: the station's step, on both sides."""
+        self._check_content(received)
         t, reference = read_header(change).round, self._reference(received)
+        if t >= self.fleet.rounds:
+            raise DecodeError(f"a change in round {t} of {self.fleet.rounds}")
         update = decode(change, Expected(t, 0, reference))
-        gradient, eta = entries(update, reference), self.settings.train.eta_at(t)
         if update.mask is not None:
             raise DecodeError("a change of some weights only")
-        weights, after = advance(received["weights"], gradient, received, eta, self.settings.optimiser)
+        gradient, eta = entries(update, reference), self.settings.train.eta_at(t)
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights, after = advance(received["weights"], gradient, received, eta, self.settings.optimiser)
+        if not all(np.isfinite(array).all() for array in (weights, *after.values())):
+            raise DecodeError("a change leads to a number that is not finite")
         return {"weights": weights, "buffers": update.buffers, **after}
 
     def changes(self, state: Arrays, since: int) -> list[bytes] | None:
@@ -120,8 +130,21 @@ class Swift(Algorithm):
         """Return the averaged model."""
         return {"model": Model(state["mean"], state["mean_buffers"])}
 
-    def _change(self, sent: Arrays, gradient: Singles, buffers: Singles, t: int) -> bytes:
+    def _check_content(self, received: Arrays) -> None:
+        """Raise DecodeError where no change can lead on: a station may have sent a vehicle any arrays before."""
+        layout = self.fleet.engine.layout
+        wanted = {name: array.shape for name, array in moments(self.settings.optimiser, layout.live_size).items()}
+        wanted |= {"weights": (layout.live_size,), "buffers": (layout.buffers,)}
+        there = {name: array.shape for name, array in received.items()}
+        if there != wanted or any(array.dtype != np.float32 for array in received.values()):
+            raise DecodeError("a change of what this row does not send")
+
+    def _change(self, sent: Arrays, average: Floats, buffers: Singles, t: int) -> bytes:
         """Return a gradient and new buffers, quantised, as the bytes that go down."""
+        with np.errstate(over="ignore"):
+            gradient = average.astype(np.float32)
+        if not np.isfinite(gradient).all():
+            raise DecodeError("an entry of the averaged gradient is not finite")
         settings, reference, rng = self.settings.down, self._reference(sent), stream(self.fleet.seed, "send down", t)
         starts = bucket_starts(len(gradient), settings.bucket_code, reference.starts, None)
         more: dict[str, Any] = {}

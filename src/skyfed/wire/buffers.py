@@ -81,6 +81,6 @@ def _units(reference: Reference) -> np.ndarray:
     """Return what each buffer's difference is measured in; 1 for a buffer that has no variance."""
     places, values = reference.variance_of, reference.buffers.astype(np.float64)
     own = places == np.arange(len(values))
-    floor = _FLOOR * float(np.median(values[own])) + 1e-12 if own.any() else 0.0
+    floor = _FLOOR * max(0.0, float(np.median(values[own]))) + 1e-12 if own.any() else 0.0
     variances = np.maximum(values[places], 0) + floor
     return np.where(own, variances, np.where(places >= 0, np.sqrt(variances), 1.0))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from skyfed.algorithms.base import Algorithm
 from skyfed.arrays import pack_arrays, view_arrays
 from skyfed.drivers.flower.messages import BRIEF, NO_BASE, Order, ReplyError
 from skyfed.drivers.flower.policy import Answered, Policy
@@ -39,7 +40,7 @@ class Vehicle:
         self._answered = Answered(place / "answered.json" if place else None)
         self._last: tuple[Order, str, Upload] | None = None
         self._held: list[Arrays] = []  # the last two: who is asked twice in a round needs the one before
-        self._at: dict[int, Arrays] = {}  # the same by the round in which they were received
+        self._at: dict[tuple[str, int], Arrays] = {}  # the same by the row and round in which they were received
 
     @classmethod
     def load(cls, place: Path, vehicle: int) -> "Vehicle":
@@ -105,33 +106,36 @@ class Vehicle:
                 problem = NO_BASE if "another model" in str(error) else str(error)
         else:
             raise ReplyError(problem)
-        self._hold(t, sent)
+        self._hold(order, sent)
         return sent
 
     def _followed(self, order: Order, content: bytes) -> Arrays:
         """Return what changes make of the content that they start from; raises ReplyError where it is not here."""
+        algorithm = self._onboard.algorithms[order.algorithm]
+        if type(algorithm).follow is Algorithm.follow:
+            raise ReplyError(f"changes, but {order.algorithm!r} is sent whole or as a difference")
         try:
             since, changes, digest = decode_changes(content, order.round)
-            algorithm, sent = self._onboard.algorithms[order.algorithm], self._at.get(since)
+            sent = self._at.get((order.algorithm, since))
             if since == 0:  # the first model follows from the seed
                 sent = algorithm.send(start_of(self._onboard, order.algorithm), self.vehicle, 0)
-            if sent is None:
-                raise ReplyError(NO_BASE)
+            if sent is None or len(content) >= sum(array.nbytes for array in sent.values()):
+                raise ReplyError(NO_BASE)  # of changes that long, the whole is shorter
             for change in changes:
                 sent = algorithm.follow(sent, change)
         except DecodeError as error:
             raise ReplyError(str(error)) from None
         if digest_of(sent) != digest:
             raise ReplyError(NO_BASE)
-        self._hold(order.round, sent)
+        self._hold(order, sent)
         return sent
 
-    def _hold(self, t: int, sent: Arrays) -> None:
+    def _hold(self, order: Order, sent: Arrays) -> None:
         """Keep what was received, and what was before it."""
         digest = digest_of(sent)
         self._held = [sent, *[held for held in self._held if digest_of(held) != digest][:1]]
         self._at = {at: arrays for at, arrays in self._at.items() if any(arrays is held for held in self._held)}
-        self._at[t] = sent
+        self._at[order.algorithm, order.round] = sent
 
 
 class MemoryFolder:
