@@ -63,8 +63,10 @@ def _keys(model: type[BaseModel], names: Iterable[str]) -> list[str]:
     lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
     for name in names:
         field = model.model_fields[name]
-        default = "needed" if field.is_required() else _value(field.default)
-        lines.append(f"| `{name}` | {default} | {_kinds(properties[name])} | {field.description or ''} |")
+        table = isinstance(field.default, BaseModel)
+        default = "needed" if field.is_required() else "see above" if table else _value(field.default)
+        allowed = "table" if table else _kinds(properties[name])
+        lines.append(f"| `{name}` | {default} | {allowed} | {field.description or ''} |")
     return lines
 
 

@@ -39,9 +39,10 @@ class Row(NamedTuple):
 
 
 DECODERS = {
-    "uploads": Row("upload of one vector: decode", "uploads", "Uploads", 280),
-    "vectors": Row("upload of several vectors: decode_parts", "several_vectors", "SeveralVectors", 150),
-    "downlinks": Row("what is sent down: decode_content, decode_model", "downlinks", "Downlinks", 190),
+    "uploads": Row("upload of one vector: decode", "uploads", "Uploads", 260),
+    "vectors": Row("upload of several vectors: decode_parts", "several_vectors", "SeveralVectors", 130),
+    "downlinks": Row("what is sent down: decode_content, decode_model", "downlinks", "Downlinks", 150),
+    "changes": Row("changes that are sent down: decode_changes, Swift.follow", "changes", "Changes", 80),
     "replies": Row("reply of a vehicle: read_reply", "replies", "Replies", 150),
     "objects": Row("reply in parts: VehicleGrid", "reply_objects", "Objects", 80),
     "orders": Row("job for a vehicle: read_order, Vehicle.train", "orders", "Orders", 80),

@@ -2,7 +2,8 @@
 
 Header fields, bytes and whole sections are changed; mostly the checksum and the section lengths are repaired, so that
 the checks behind these are reached. A foreign exception is anything but DecodeError. A wrong accept is a message that
-packs to other bytes once it is read, or that stands for no update: entries are missing or not finite.
+packs to other bytes once it is read, or that stands for no update: entries are missing or not finite, or a running
+variance is below 0.
 """
 
 import random
@@ -10,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from damage import SUM, Decoder, Violation, attempt, change_field, junk, sealed
@@ -26,7 +27,10 @@ from skyfed.wire import (
     decode,
     encode,
     entries,
+    quantise_buffers,
+    restored,
 )
+from skyfed.wire.buffers import ROTATED
 from skyfed.wire.codec import Header, read_header
 from skyfed.wire.eden import Eden
 from skyfed.wire.quantise import Dither, Qsgd, Quantiser
@@ -78,8 +82,20 @@ def model(size: int, seed: int = 0) -> Reference:
     )
 
 
-def upload(reference: Reference, body: str, mask: str = "dense", coder: str = "range", seed: int = 0) -> Update:
-    """Return an upload of round 7 by vehicle 3 whose message has this body and, with `forced`, this form of mask."""
+def normed(channels: int) -> dict[str, Any]:
+    """Return the running means and variances of some channels, as a model has them."""
+    rng = np.random.default_rng(channels)
+    buffers = np.concatenate([rng.normal(size=channels), rng.uniform(0.1, 2, channels)]).astype(np.float32)
+    return {"buffers": buffers, "variances": np.tile(np.arange(channels) + channels, 2)}
+
+
+def upload(
+    reference: Reference, body: str, mask: str = "dense", coder: str = "range", seed: int = 0, levels: int = 0
+) -> Update:
+    """Return an upload of round 7 by vehicle 3 whose message has this body and, with `forced`, this form of mask.
+
+    levels  above zero of its buffers; 0: they are exact
+    """
     rng = np.random.default_rng([seed, reference.size, *map(ord, body + mask)])
     size, threshold, channels, chosen = reference.size, float("nan"), None, None
     if mask == "bitmap":
@@ -104,11 +120,13 @@ def upload(reference: Reference, body: str, mask: str = "dense", coder: str = "r
     else:
         scheme = SCHEMES[body]
         starts = bucket_starts(len(near), scheme.bucket, reference.starts, chosen)
-        levels, norms, shared = scheme.quantiser.quantise(values, starts, scheme.s, scheme.norm, rng)
-        packed = Quantised(scheme.name, levels, norms, scheme.s, scheme.bucket, shared)
+        coded, norms, shared = scheme.quantiser.quantise(values, starts, scheme.s, scheme.norm, rng)
+        packed = Quantised(scheme.name, coded, norms, scheme.s, scheme.bucket, shared)
     moved = reference.buffers + (0.01 * rng.normal(size=len(reference.buffers))).astype(np.float32)
     coder = coder if isinstance(packed, Quantised) else "range"
-    return Update(ROUND, VEHICLE, size, chosen, packed, moved, threshold, channels, coder)
+    code = quantise_buffers(moved, reference, levels, rng) if levels and len(moved) else None
+    moved = moved if code is None else restored(code, reference)
+    return Update(ROUND, VEHICLE, size, chosen, packed, moved, threshold, channels, coder, code=code)
 
 
 def forced(update: Update, mask: str, *others: int | None) -> Update:
@@ -165,7 +183,22 @@ def corpus() -> list[Case]:
                 )
                 data = encode(update, reference)
                 found.setdefault(data, Case(f"{scheme}, {name} kept of {size}", data, expected, split(data)[1]))
+    for case in _quantised_buffers():
+        found.setdefault(case.data, case)
     return list(found.values())
+
+
+def _quantised_buffers() -> Iterator[Case]:
+    """Yield messages whose buffers are levels: of one block or several, few or many, with and without variances."""
+    for size in (0, 20, 130, LARGE):
+        for channels in (0, 1, 20, 400):
+            known = model(size) if not channels else replace(model(size), **normed(channels))
+            known = replace(known, variances=None) if channels == 20 else known
+            for levels, body in ((1, "raw"), (2, "eden 1"), (4, "eden variance"), (4, "qsgd")):
+                for mask in ("dense", "places"):
+                    data = encode(forced(upload(known, body, mask, levels=levels), mask), known)
+                    name = f"{body}, {mask}, {size} entries, {len(known.buffers)} buffers of {levels} levels"
+                    yield Case(name, data, Expected(ROUND, VEHICLE, known, RATE), split(data)[1])
 
 
 def _variants(update: Update, mask: str) -> Iterator[tuple[str, Update]]:
@@ -202,6 +235,9 @@ def check(data: bytes, expected: Expected) -> str | None:
         raise Violation("what was read is packed to other bytes")
     if len(d) != found.kept or not np.isfinite(d).all() or not np.isfinite(found.buffers).all():
         raise Violation("what was read is no update: entries are missing or not finite")
+    own = reference.variance_of == np.arange(len(reference.buffers))
+    if len(found.buffers) != len(own) or (found.buffers[own] < 0).any():
+        raise Violation("what was read is no update: buffers are missing, or a variance is below 0")
     return None
 
 
@@ -267,6 +303,20 @@ def _swap(head: bytearray, sections: list[bytearray], others: list[Case], rand: 
         head[7 + k] = other.data[7 + k]
 
 
+def _buffers(head: bytearray, sections: list[bytearray], others: list[Case], rand: random.Random) -> None:
+    """Where buffers are levels: change their number, their forms or their seed, or norms to extreme ones."""
+    part, how = sections[3], rand.randrange(4)
+    if head[10] != ROTATED or len(part) < _LEVELS + 2:
+        head[10] = ROTATED
+    elif how < 2:
+        part[how and rand.randrange(1, 3)] = rand.choice((0, 1, 2, 3, 4, 5, 127, 255))
+    elif how == 2:
+        part[3:_LEVELS] = rand.choice((rand.randbytes(8), bytes(8), b"\xff" * 8))
+    else:  # at its end, bfloat16 numbers have their exponent
+        at = _LEVELS + 1 + 2 * rand.randrange(max(1, min(part[_LEVELS], len(part) - _LEVELS - 2) // 2))
+        part[at : at + 2] = struct.pack("<f", rand.choice((0.0, 1e-38, 1e-3, 1.0, 1e9, 1e30, 3e38, np.inf)))[2:]
+
+
 def _replace(head: bytearray, sections: list[bytearray], others: list[Case], rand: random.Random) -> None:
     part = rand.choice(sections)
     part[:] = junk(rand.choice((0, 1, 2, 3, len(part), rand.randrange(40))), rand)
@@ -278,9 +328,10 @@ def _some(sections: list[bytearray], rand: random.Random) -> bytearray:
 
 _DAMAGE: list[Callable[[bytearray, list[bytearray], list[Case], random.Random], None]] = [
     _field, _field, _form, _flip, _flip, _overwrite, _overwrite, _number, _number, _insert, _cut, _swap, _swap,
-    _replace,
+    _replace, _buffers, _buffers,
 ]  # fmt: skip
 _LENGTHS = struct.Struct("<4I")
+_LEVELS = 11  # bytes of a section of buffers before the length of their norms: number of levels, forms, seed
 _ENDLESS = struct.pack("<f", float("inf"))
 
 

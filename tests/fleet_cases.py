@@ -43,7 +43,7 @@ from waiting import LONG, wait_until
 
 fleet_http_connection.NodeAuthHttpInterceptor = partial(Signing, "f" * 32)  # vehicles of this process show a session
 SMALL = ["rounds=4", "eval_every=4", "flight.method=greedy", "train.kappa=1", "fleet.poll=0.2", "fleet.grace=1"]
-ALGORITHMS = ["afl", "afl-prune", "afl-quant", "2ceoafl"]
+ALGORITHMS = ["afl", "afl-prune", "afl-quant", "2ceoafl", "swift"]
 
 
 def sets(*settings: str) -> list[str]:

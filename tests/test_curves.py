@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from run_cases import blank, rows_of, table_of
-from skyfed.algorithms import KNOWN
+from skyfed.algorithms import KNOWN, PAPER
 from skyfed.report import live
 from skyfed.report.curves import draw_accuracy, draw_accuracy_over, draw_payloads
 from skyfed.report.figures import save
@@ -22,7 +22,7 @@ from skyfed.wire import paper_bits
 from skyfed.world.settings import WorldSettings
 
 FINAL = {"sgd": 0.515, "afl": 0.487, "afl-prune": 0.484, "afl-quant": 0.482, "2ceoafl": 0.475}  # the paper's
-ALL = list(KNOWN)
+ALL = list(PAPER)
 PRUNED, RAW = {"afl-prune", "2ceoafl"}, {"afl": 1.0, "afl-prune": 1.0, "afl-quant": 0.0}  # else drawn
 AXES = cost_axes(WorldSettings())
 

@@ -27,6 +27,7 @@ def fed(key: str, inputs: int, place: Path) -> mutate.Tally:
     ("key", "inputs", "accepted", "reasons"),
     [
         ("uploads", 20_000, 3000, 30), ("vectors", 5000, 500, 30), ("downlinks", 5000, 1000, 20),
+        ("changes", 2000, 300, 20),
         ("replies", 5000, 800, 5), ("objects", 3000, 200, 4), ("orders", 2000, 300, 15), ("handshakes", 2000, 200, 12),
     ],
 )  # fmt: skip

@@ -187,8 +187,8 @@ def test_curves_have_a_look_each_and_known_ones_keep_theirs() -> None:
     alone, beside = looks(rows_of(*KNOWN)), looks(rows_of(*KNOWN, EDEN, SLOW))
     assert all(beside[name] == look for name, look in alone.items())
     assert [beside[label]["label"] for label in ("EDEN, 1 bit", "two steps")] == ["EDEN, 1 bit", "two steps"]
-    assert len({(look["color"], str(look["linestyle"]), look["marker"]) for look in beside.values()}) == 7
-    assert len({look["color"] for look in beside.values()}) == 7
+    assert len({(look["color"], str(look["linestyle"]), look["marker"]) for look in beside.values()}) == len(beside)
+    assert len({look["color"] for look in beside.values()}) == len(beside)
 
 
 def test_a_row_looks_the_same_whoever_stands_before_it() -> None:

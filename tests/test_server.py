@@ -215,7 +215,7 @@ def models(size: int = 5000) -> tuple[Arrays, Arrays]:
 def announced(station: Station, sent: dict[int, Arrays], had: dict[int, Arrays]) -> Report:
     """What is counted of a model that is sent down in round 3."""
     report = Report(2)
-    station.announce(3, sent, had, report)
+    station.announce(3, {}, sent, had, report)
     return report
 
 
@@ -257,7 +257,7 @@ def test_what_is_announced_in_one_round_adds_up():
     last, model = models()
     station, report = station_of(tiny_config('algorithms=["afl"]'), "afl"), Report(0)
     for _ in range(2):
-        station.announce(3, {0: model, 1: model}, {0: last}, report)
+        station.announce(3, {}, {0: model, 1: model}, {0: last}, report)
     once = announced(station, {0: model, 1: model}, {0: last})
     assert report.downlink_bytes == 2 * once.downlink_bytes
     assert report.broadcast_bytes == 2 * once.broadcast_bytes

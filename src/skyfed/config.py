@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_valid
 from pydantic.fields import FieldInfo
 
 from skyfed import workers
-from skyfed.algorithms import KNOWN, Row, check_rows, find_class, merged
+from skyfed.algorithms import KNOWN, PAPER, Row, check_rows, find_class, merged
 from skyfed.blocks.aggregate import ServerSettings
 from skyfed.blocks.tables import TABLES, Settings
 from skyfed.errors import BadInputError
@@ -65,7 +65,7 @@ class Config(StrictSettings):
     vehicles: int = Field(10, ge=1, le=100_000, description="U")
     rounds: int = Field(100, ge=1, le=1_000_000, description="T")
     algorithms: list[str | dict[str, Any]] = Field(
-        list(KNOWN),
+        list(PAPER),
         min_length=1,
         description="which algorithms are trained, in this order: ids, import paths, or rows with their own settings",
     )

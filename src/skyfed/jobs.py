@@ -17,6 +17,7 @@ class Job:
     data    named arrays of its own, such as the samples that a vehicle holds
     memory  the vehicle's memory
     words   small values, such as where a vehicle is
+    changes what leads to `sent` from what the vehicle has, as bytes; empty where it is sent whole or as a difference
     """
 
     do: Do
@@ -27,6 +28,7 @@ class Job:
     data: Arrays = field(default_factory=dict)
     memory: Arrays = field(default_factory=dict)
     words: dict[str, float | int] = field(default_factory=dict)
+    changes: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from skyfed.learning.local import Ticket, Trained, descend, find_ticket, seeded,
 from skyfed.rng import stream
 from skyfed.tasks.task import Samples
 from skyfed.types import Arrays, Ints, Model, Quantised, Raw, Singles, Update
-from skyfed.wire import Reference, bucket_starts, entries, quantiser
+from skyfed.wire import Reference, bucket_starts, entries, quantise_buffers, quantised, quantiser, restored
 from skyfed.world import Spending, round_flops, samples_of
 
 if TYPE_CHECKING:
@@ -179,10 +180,12 @@ class Kit:
         """Return an upload of the accumulated gradient as levels (Eq. 12)."""
         values, quant = self._sent(trained), self.settings.quantise
         starts = bucket_starts(len(values), quant.bucket_code, self.layout.live_starts, trained.mask)
-        levels, norms, seed = quantiser(quant).quantise(
-            values, starts, quant.s, quant.norm, rng or self.rng("quantise")
-        )
-        return self._update(trained, Quantised(quant.scheme, levels, norms, quant.s, quant.bucket_code, seed))
+        update = self._update(trained, quantised(values, starts, quant, rng or self.rng("quantise")))
+        if not quant.buffers or not len(update.buffers):
+            return update
+        reference = self.reference(self._job.sent)
+        code = quantise_buffers(update.buffers, reference, quant.buffers, self.rng("quantise buffers"))
+        return replace(update, buffers=restored(code, reference), code=code)
 
     def sparse(self, values: Singles, places: Ints, buffers: Singles) -> Update:
         """Return an upload of some entries of an (n,) vector, as they are."""

@@ -57,10 +57,11 @@ def federated_round(station: Station, t: int, state: Arrays) -> tuple[Arrays, Re
     report.train_loss = float(np.mean(losses)) if (losses := report.losses()) else float("nan")
 
     report.mission = station.world.close(t)
+    trained = {upload.vehicle for upload in report.uploads} - report.again
+    after = station.kept_up(t, after, trained - set(report.dropped))
     if t + 1 < station.onboard.config.rounds:  # the next round's vehicles are sent what they start from
-        trained = {upload.vehicle for upload in report.uploads} - report.again
         had = {u: content for u, content in sent.items() if u in trained}
-        station.announce(t + 1, station.sends(t + 1, after), had, report)
+        station.announce(t + 1, after, station.sends(t + 1, after), had, report)
     report.theory = diagnosis.measure(state, after, report.uploads)
     return after, report
 
@@ -74,7 +75,7 @@ def converse(
         had = sent
         with own_code(f"{station.label}: answer, round {t}"):
             state, sent = station.algorithm.answer(state, messages, t, exchange)
-        station.announce(t, sent, had, report)
+        station.announce(t, state, sent, had, report)
         sent = station.reach(t, sent, report)
     return state, sent
 

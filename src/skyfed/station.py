@@ -5,17 +5,21 @@ from dataclasses import dataclass, field
 from math import isnan
 from typing import Any
 
+import numpy as np
+
+from skyfed.algorithms.base import Algorithm
 from skyfed.blocks.aggregate import alphas
 from skyfed.blocks.buffers import IGNORED
 from skyfed.errors import own_code
 from skyfed.jobs import Driver, Job, Jobs, Missing, Reply, Upload
 from skyfed.onboard import Onboard, upload_of
 from skyfed.types import Arrays, Floats, checked
-from skyfed.wire import DecodeError, Expected, Message, decode_parts, encode_content
+from skyfed.wire import DecodeError, Expected, Message, decode_parts, digest_of, encode_changes, encode_content
 from skyfed.world import Effort, World
 from skyfed.world.kept import Kept
 from skyfed.world.radio import LOST, OUT_OF_RANGE
 
+HAVE = "have"  # in the station's state: of which round the content is that each vehicle has
 DIVERGED = "training diverged (loss or weights not finite)"
 Made = tuple[int, Arrays]  # the round of an upload, and what was sent down before it
 _INNOCENT = ("late by", LOST, OUT_OF_RANGE)  # reasons that say nothing about an upload itself
@@ -87,6 +91,7 @@ class Station:
         """Tell `say` what somebody should look into."""
         self.label, self.onboard, self.world, self.driver, self._say = label, onboard, world, driver, say
         self.algorithm, self.memories = onboard.algorithms[label], memories if memories is not None else {}
+        self._changes: dict[int, bytes] = {}  # to the next round's content, for those who have an earlier one
 
     def replies(self, jobs: Jobs) -> Iterator[Reply]:
         """Yield the replies to jobs that need no vehicle, so that none can be missing."""
@@ -169,7 +174,22 @@ class Station:
         words = {"share": share, "exchange": exchange, **self.world.brief(vehicle, t)}
         data, memory = self.world.data(vehicle, t), self.memories.get(vehicle, {})
         data["arrive"] = self.world.flights.arrive[vehicle, : t + 1]  # a vehicle far away senses by itself
-        return Job("local", content, self.label, t, vehicle, data, memory, words)
+        return Job("local", content, self.label, t, vehicle, data, memory, words, self._changes.get(vehicle, b""))
+
+    def _changes_for(self, t: int, state: Arrays, sent: dict[int, Arrays]) -> dict[int, bytes]:
+        """Return the changes for everybody who has an earlier content, where they are shorter than the present one."""
+        packed: dict[int, bytes] = {}
+        found: dict[tuple[int, int], bytes] = {}
+        for u, content in sent.items():
+            since = int(state[HAVE][u]) if HAVE in state else t
+            key = (since, id(content.get("weights")))
+            if key not in found:
+                with own_code(f"{self.label}: changes, round {t}"):
+                    changes = self.algorithm.changes(state, since) if since < t else None
+                found[key] = b"" if changes is None else encode_changes(t, since, changes, digest_of(content))
+            if found[key] and len(found[key]) < sum(array.nbytes for array in content.values()):
+                packed[u] = found[key]
+        return packed
 
     def tell(self, report: Report) -> None:
         """Say whose batch-norm buffers did not count."""
@@ -185,15 +205,27 @@ class Station:
         report.dropped |= {u: f"the model is {reason}" for u, reason in missed.items()}
         return {u: content for u, content in sent.items() if u not in missed}
 
-    def announce(self, t: int, sent: dict[int, Arrays], had: dict[int, Arrays], report: Report) -> None:
-        """Encode what everybody is sent in round t, and count it; who had the last gets the difference.
+    def kept_up(self, t: int, state: Arrays, trained: set[int]) -> Arrays:
+        """Note who has the content of round t, where an algorithm sends changes; round 0's follows from the seed."""
+        if type(self.algorithm).changes is Algorithm.changes:
+            return state
+        rounds = state.get(HAVE, np.zeros(self.onboard.config.vehicles, np.int64)).copy()
+        rounds[sorted(trained)] = t
+        return {**state, HAVE: rounds}
+
+    def announce(self, t: int, state: Arrays, sent: dict[int, Arrays], had: dict[int, Arrays], report: Report) -> None:
+        """Encode what everybody is sent in round t, and count it; who had the last gets the changes or the difference.
 
         Who has a kept upload to send will not train, and is sent nothing.
         """
         sizes: dict[object, tuple[int, int]] = {}
         difference, due = self.algorithm.settings.server.downlink == "difference", {}
+        self._changes = self._changes_for(t, state, sent) if difference else {}
         for u, content in sent.items():
             if u in self.world.kept:
+                continue
+            if u in self._changes:
+                due[u] = sizes.setdefault(self._changes[u], (len(self._changes[u]), len(sizes)))
                 continue
             base = had.get(u) if difference else None
             key = tuple(tuple((name, id(array)) for name, array in part.items()) for part in (content, base or {}))

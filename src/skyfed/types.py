@@ -90,6 +90,7 @@ class Update:
     size       entries of the vector that is sent; p but for weights that can never have a gradient
     mask       (size,) which entries were trained, None when all were          m_u^t
     buffers    (b,) running means and variances after training
+    code       the levels that the buffers were made from; None where they are sent exactly
     threshold  magnitude below which entries were pruned: helps to send the mask; NaN if unknown
     channels   kept channels, where whole channels were pruned
     coder      how levels are packed
@@ -108,6 +109,7 @@ class Update:
     coder: str = "range"
     forms: tuple[int, int, int, int] | None = None
     length: float | None = None
+    code: Quantised | None = None
 
     @cached_property
     def kept(self) -> int:

@@ -24,13 +24,21 @@ class Known:
     central: bool = False
 
 
+PAPER = ("sgd", "afl", "afl-prune", "afl-quant", "2ceoafl")  # the five that the paper compares
 _PAPER = "skyfed.algorithms.twoceoafl:TwoCEOAFL"
+_SWIFT = {  # tried out on seed 101, which no comparison uses
+    "train": {"eta": 0.15},
+    "quantise": {"scheme": "eden", "s": 1, "bucket": 4096, "variance": 4.8, "buffers": 1},
+    "down": {"scheme": "eden", "s": 1, "bucket": 4096, "variance": 1.5, "buffers": 4},
+    "optimiser": {"kind": "nesterov", "beta": 0.7},
+}
 KNOWN: dict[str, Known] = {
     "sgd": Known("SGD", "skyfed.algorithms.central:Central", central=True),
     "afl": Known("AFL", _PAPER, {"pruning": False, "quantising": "never"}),
     "afl-prune": Known("AFL-Prune", _PAPER, {"quantising": "never"}),
     "afl-quant": Known("AFL-Quant", _PAPER, {"pruning": False, "quantising": "always"}),
     "2ceoafl": Known("2CEOAFL", _PAPER),
+    "swift": Known("Swift", "skyfed.algorithms.swift:Swift", _SWIFT),
 }
 _LABEL = re.compile(r"[\w(][\w .,+=()-]{0,62}")
 _TAKEN = {  # what else is in a run's folder

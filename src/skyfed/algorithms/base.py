@@ -71,6 +71,17 @@ class Algorithm:
         """Return what a vehicle receives in round t."""
         return {"weights": state["weights"], "buffers": state["buffers"]}
 
+    def changes(self, state: Arrays, since: int) -> list[bytes] | None:
+        """Return what leads from the content of round `since` to the present one, a change per round; None: unknown.
+
+        A vehicle that has that content is then sent these bytes, and `follow` makes the present one of them.
+        """
+        return None
+
+    def follow(self, received: Arrays, change: bytes) -> Arrays:
+        """Return what a change makes of the content before it. Runs on board; bad bytes raise DecodeError."""
+        raise TypeError(f"{type(self).__name__} has no method `follow`")
+
     def local(self, kit: "Kit", received: Arrays, memory: Arrays) -> tuple[Parts, Arrays]:
         """Return the vectors of a vehicle's upload and its new memory. Runs on board."""
         raise TypeError(f"{type(self).__name__} has no method `local`")

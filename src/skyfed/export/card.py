@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from skyfed import __version__
-from skyfed.algorithms import KNOWN
+from skyfed.algorithms import PAPER
 from skyfed.config import Config, changed
 from skyfed.learning.batches import tensor_of
 from skyfed.learning.engine import Engine
@@ -108,7 +108,7 @@ def card(facts: Facts, sizes: Mapping[str, int]) -> str:
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters["cell"] = _cell
     source = resources.files("skyfed.export").joinpath("card.md.j2").read_text(encoding="utf-8")
-    of_paper = facts.algorithm in KNOWN
+    of_paper = facts.algorithm in PAPER
     return environment.from_string(source).render(asdict(facts), sizes=sizes, of_paper=of_paper)
 
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
-from skyfed.algorithms import Row
+from skyfed.algorithms import KNOWN, Row
 
 COLUMN, PAGE = 3.5, 7.16  # inches, one and both columns of an IEEE page
 
@@ -42,7 +42,6 @@ MARKERS = "osD^vPdX<>ph"
 MARKER_LOOK: dict[str, Any] = {"markersize": 3.6, "markeredgecolor": "white", "markeredgewidth": 0.3}
 DASHED: Any = (0, (4, 1.6))  # computed by a formula; what was measured is a full line
 _HUES = [COLOURS[k] for k in (6, 0, 2, 3, 1, 4, 5, 7, 8, 9)]  # one per known algorithm, in order; the central one black
-_PAPER = ("sgd", "afl", "afl-prune", "afl-quant", "2ceoafl")  # these look the same in all runs
 GRID: dict[str, Any] = {"color": "0.92", "linewidth": 0.5}
 _NUMBERS = "{x:,.10g}"  # of a tick, written out in full
 
@@ -58,7 +57,8 @@ def blank_column(x: str, y: str) -> tuple[Figure, Axes]:
 
 def looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """Return colour, marker and name of every row's line, by label, the same in every figure of a run."""
-    names = [*_PAPER, *(row.name for row in rows if row.name not in _PAPER)]
+    # skyfed's own algorithms look the same in all runs
+    names = [*KNOWN, *(row.name for row in rows if row.name not in KNOWN)]
     by_name = {}
     for row in rows:
         k = names.index(row.name)

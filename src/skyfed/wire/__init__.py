@@ -1,6 +1,12 @@
 """What vehicles send: quantised or raw gradients as bytes."""
 
 from skyfed.wire.buckets import bucket_starts as bucket_starts
+from skyfed.wire.buffers import quantise_buffers as quantise_buffers
+from skyfed.wire.buffers import restored as restored
+from skyfed.wire.changes import MOST_CHANGES as MOST_CHANGES
+from skyfed.wire.changes import decode_changes as decode_changes
+from skyfed.wire.changes import encode_changes as encode_changes
+from skyfed.wire.changes import is_changes as is_changes
 from skyfed.wire.codec import decode as decode
 from skyfed.wire.codec import encode as encode
 from skyfed.wire.codec import entries as entries
@@ -20,6 +26,7 @@ from skyfed.wire.message import has_raw as has_raw
 from skyfed.wire.message import paper_bits as paper_bits
 from skyfed.wire.quantise import QUANTISERS as QUANTISERS
 from skyfed.wire.quantise import QuantiseSettings as QuantiseSettings
+from skyfed.wire.quantise import quantised as quantised
 from skyfed.wire.quantise import quantiser as quantiser
 from skyfed.wire.reader import DecodeError as DecodeError
 from skyfed.wire.reference_model import Channels as Channels

@@ -13,6 +13,7 @@ import numpy as np
 
 from skyfed.types import Bools, Levels, Quantised, Raw, Singles, Update
 from skyfed.wire.buckets import SMALLEST, TENSOR, bucket_starts, spread, up_to_float32
+from skyfed.wire.buffers import pack_buffers, unpack_buffers
 from skyfed.wire.eden import Eden
 from skyfed.wire.entropy import few, places_of
 from skyfed.wire.floats import DIFFERENCES, accumulated, pack_floats, unpack_floats
@@ -86,7 +87,7 @@ def encode(update: Update, reference: Reference) -> bytes:
         rate = body.rate if update.kept else 0.0
         near = reference.weights if update.mask is None else reference.weights[update.mask]
         body_form, packed = pack_floats(body.trained, near, forms[1] or DIFFERENCES)
-    buffers_form, buffers = pack_floats(update.buffers, reference.buffers, forms[3])
+    buffers_form, buffers = pack_buffers(update.buffers, update.code, reference, forms[3])
     sections = (mask, packed, norms, buffers)
     head = Header(
         MAGIC, VERSION, SCHEMES.index(scheme), s,
@@ -107,7 +108,7 @@ def decode(data: bytes, expected: Expected) -> Update:
     mask_data, body_data, norms_data, buffers_data = (reader.take(length) for length in head.sections)
     mask, threshold, channels = unpack_mask(head.mask_form, mask_data, head.kept, reference)
     body = _read_body(head, body_data, norms_data, mask, reference)
-    buffers = unpack_floats(head.buffers_form, buffers_data, reference.buffers)
+    buffers, code = unpack_buffers(head.buffers_form, buffers_data, reference)
     if not np.isfinite(buffers).all():
         raise DecodeError("a buffer is not finite")
     if (buffers[reference.variance_of == np.arange(len(buffers))] < 0).any():
@@ -115,7 +116,7 @@ def decode(data: bytes, expected: Expected) -> Update:
     forms = (head.mask_form, head.body_form, head.norms_form, head.buffers_form)
     coder = list(CODERS)[head.coder]
     update = Update(
-        head.round, head.vehicle, head.size, mask, body, buffers, threshold, channels, coder, forms, head.length
+        head.round, head.vehicle, head.size, mask, body, buffers, threshold, channels, coder, forms, head.length, code
     )
     with np.errstate(over="ignore", invalid="ignore"):
         length = _length(update, reference)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from skyfed.settings import StrictSettings
-from skyfed.types import Ints, Levels, Singles
+from skyfed.types import Ints, Levels, Quantised, Singles
 from skyfed.wire.buckets import ROUNDING, SMALLEST, TENSOR, Coded, bucket_norms, spread
 from skyfed.wire.eden import Eden
 
@@ -33,6 +33,9 @@ class QuantiseSettings(StrictSettings):
     )
     raw_probability: Literal["delta"] | Annotated[float, Field(ge=0, le=1)] = Field(
         "delta", description="q of 2ceoafl: probability of a raw upload"
+    )
+    buffers: Literal[0, 1, 2, 4] = Field(
+        0, description="batch-norm buffers beside levels: 0 exact; 1, 2 or 4 levels above zero, 1 to 3 bits each"
     )
     coder: Literal["range", "zstd", "plain"] = Field(
         "range", description="how levels are packed: range coder, zstd, or bit planes as they are"
@@ -157,6 +160,12 @@ _CONTEXTS = np.concatenate(
 def quantiser(settings: QuantiseSettings) -> Quantiser:
     """Return the quantiser of a sender."""
     return Eden(settings.variance) if settings.scheme == "eden" else QUANTISERS[settings.scheme]
+
+
+def quantised(values: Singles, starts: Ints, settings: QuantiseSettings, rng: np.random.Generator) -> Quantised:
+    """Return entries as levels, as the settings say."""
+    levels, norms, seed = quantiser(settings).quantise(values, starts, settings.s, settings.norm, rng)
+    return Quantised(settings.scheme, levels, norms, settings.s, settings.bucket_code, seed)
 
 
 def _noise(seed: int) -> np.random.Generator:

@@ -54,6 +54,10 @@ class Reader:
         self._at += count
         return self._view[self._at - count : self._at]
 
+    def rest(self) -> memoryview:
+        """Return all that is left."""
+        return self.take(len(self._view) - self._at)
+
     def number(self, most: int) -> int:
         """Return the next number (LEB128, in its shortest form), at most `most`."""
         value = 0

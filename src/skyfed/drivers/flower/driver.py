@@ -163,13 +163,14 @@ class FlowerDriver:
             key = tuple(tuple((name, id(array)) for name, array in part.items()) for part in (job.sent, base or {}))
             if key not in packed:
                 packed[key] = encode_content(job.round, job.sent, base)
+            content = packed[key] if call.whole or not job.changes else job.changes
             call.tries, call.node, call.message = call.tries + 1, node, ""
             left = max(0.0, closes - time.monotonic()) + _SLACK
             share, exchange = float(job.words["share"]), int(job.words["exchange"])
             brief = [float(job.words[name]) for name in BRIEF if name in job.words]
             arrive = job.data["arrive"].astype("<f8").tobytes()
             order = Order(self._run, job.label, u, job.round, share, exchange, brief, arrive)
-            messages.append(ask(node.id, order, packed[key], left, call.tries))
+            messages.append(ask(node.id, order, content, left, call.tries))
         keys = list(self._grid.push_messages(messages))
         for call, key in zip_longest(calls.values(), keys[: len(messages)]):
             call.message = key or ""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from skyfed.algorithms.base import Algorithm
 from skyfed.arrays import pack_arrays, view_arrays
 from skyfed.drivers.flower.messages import BRIEF, NO_BASE, Order, ReplyError
 from skyfed.drivers.flower.policy import Answered, Policy
@@ -13,11 +14,11 @@ from skyfed.errors import one_line
 from skyfed.files import write_whole
 from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.jobs import Job, Upload
-from skyfed.onboard import Onboard, upload_of
+from skyfed.onboard import Onboard, start_of, upload_of
 from skyfed.runs.folder import RunFolder, run_identity
 from skyfed.runs.start import world_of
 from skyfed.types import Arrays
-from skyfed.wire import DecodeError, decode_content, digest_of, has_raw
+from skyfed.wire import DecodeError, decode_changes, decode_content, digest_of, has_raw, is_changes
 from skyfed.world import World
 
 _EXTRA = 64  # what is sent down may have so many times the model's entries
@@ -39,6 +40,7 @@ class Vehicle:
         self._answered = Answered(place / "answered.json" if place else None)
         self._last: tuple[Order, str, Upload] | None = None
         self._held: list[Arrays] = []  # the last two: who is asked twice in a round needs the one before
+        self._at: dict[tuple[str, int], Arrays] = {}  # the same by the row and round in which they were received
 
     @classmethod
     def load(cls, place: Path, vehicle: int) -> "Vehicle":
@@ -57,7 +59,7 @@ class Vehicle:
             raise ReplyError(f"this is vehicle {self.vehicle}, not {order.vehicle}")
         exchanges = {label: algorithm.exchanges for label, algorithm in self._onboard.algorithms.items()}
         self._policy.check_order(order, self._onboard.config, exchanges)
-        sent = self._receive(order.round, content)
+        sent = self._receive(order, content)
         self._policy.check_model(sent)
         digest = self._answered.check(order, sent, self._policy.models)
         if self._last is not None and self._last[:2] == (order, digest):
@@ -90,8 +92,10 @@ class Vehicle:
         self._worlds[order.algorithm] = (world, order.arrive)
         return world
 
-    def _receive(self, t: int, content: bytes) -> Arrays:
-        layout = self._onboard.engine.layout
+    def _receive(self, order: Order, content: bytes) -> Arrays:
+        t, layout = order.round, self._onboard.engine.layout
+        if is_changes(content):
+            return self._followed(order, content)
         sizes = (layout.live_size, layout.buffers)
         problem = NO_BASE
         for base in (None, *self._held):
@@ -102,9 +106,36 @@ class Vehicle:
                 problem = NO_BASE if "another model" in str(error) else str(error)
         else:
             raise ReplyError(problem)
+        self._hold(order, sent)
+        return sent
+
+    def _followed(self, order: Order, content: bytes) -> Arrays:
+        """Return what changes make of the content that they start from; raises ReplyError where it is not here."""
+        algorithm = self._onboard.algorithms[order.algorithm]
+        if type(algorithm).follow is Algorithm.follow:
+            raise ReplyError(f"changes, but {order.algorithm!r} is sent whole or as a difference")
+        try:
+            since, changes, digest = decode_changes(content, order.round)
+            sent = self._at.get((order.algorithm, since))
+            if since == 0:  # the first model follows from the seed
+                sent = algorithm.send(start_of(self._onboard, order.algorithm), self.vehicle, 0)
+            if sent is None or len(content) >= sum(array.nbytes for array in sent.values()):
+                raise ReplyError(NO_BASE)  # of changes that long, the whole is shorter
+            for change in changes:
+                sent = algorithm.follow(sent, change)
+        except DecodeError as error:
+            raise ReplyError(str(error)) from None
+        if digest_of(sent) != digest:
+            raise ReplyError(NO_BASE)
+        self._hold(order, sent)
+        return sent
+
+    def _hold(self, order: Order, sent: Arrays) -> None:
+        """Keep what was received, and what was before it."""
         digest = digest_of(sent)
         self._held = [sent, *[held for held in self._held if digest_of(held) != digest][:1]]
-        return sent
+        self._at = {at: arrays for at, arrays in self._at.items() if any(arrays is held for held in self._held)}
+        self._at[order.algorithm, order.round] = sent
 
 
 class MemoryFolder:
