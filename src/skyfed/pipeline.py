@@ -28,8 +28,9 @@ def prepare(config: "Config") -> "Mission":
     from skyfed.world.mission import prepare_mission
 
     return prepare_mission(
-        config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed, config.longest_leg
-    )
+        config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed, config.longest_leg,
+        config.conditions,
+    )  # fmt: skip
 
 
 def load_data(config: "Config", plain: bool) -> "Task":

@@ -30,6 +30,7 @@ class Plan:
     method       what was asked for
     note         empty, or what happened instead: a fallback, a limit that was reached
     history      objective after each iteration of an iterative method
+    landed       (T,) rounds in which it is on the ground at home or on the way there; empty where it flies in all
     """
 
     positions: Floats
@@ -40,6 +41,12 @@ class Plan:
     method: str
     note: str = ""
     history: tuple[float, ...] = field(default=())
+    landed: Bools = field(default_factory=lambda: np.empty(0, bool))
+
+    @property
+    def aloft(self) -> Bools:
+        """Tell in which rounds the vehicle flies; (T,)."""
+        return ~self.landed if self.landed.size else np.ones(len(self.association), bool)
 
     @property
     def gap(self) -> float:

@@ -48,7 +48,7 @@ def plan(source: Source = "quick", overrides: Overrides = None, out: Out = None,
     with RunFolder.claim(out or new_folder(source), config, sys.argv[1:]) as folder:
         fleet = plan_flights(folder, config, mission, plain, again(folder.path))
         draw_flights(folder, config, fleet)
-        print(verdict(fleet.positions, config.conditions))
+        print(verdict(fleet.positions, config.conditions, fleet.landed))
         print(f"written to {folder.path}: plan.npz, map.png, figures/")
 
 

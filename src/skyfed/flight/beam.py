@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from skyfed.flight.fuel import Fuel
 from skyfed.flight.guide import NEVER, Guide, Stretch
 from skyfed.flight.problem import Problem
 from skyfed.flight.travel import Network
@@ -23,7 +24,10 @@ _SURE = 1e-9
 
 @dataclass
 class _Labels:
-    """One row per label: last point, rounds since, tracked set, amounts (n, C), visits left (n, C, W), identity."""
+    """One row per label: last point, rounds since, tracked set, amounts (n, C), visits left (n, C, W), identity, tank.
+
+    The tank (n, 3) is `Fuel`'s; it stays as it is where no battery limits the flight.
+    """
 
     point: Ints
     since: Ints
@@ -31,6 +35,7 @@ class _Labels:
     amount: Floats
     left: NDArray[np.int8]
     key: Ints
+    tank: Floats
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,8 @@ class Cut:
 class Beam:
     """Finds good walks on one network again and again."""
 
-    def __init__(self, problem: Problem, network: Network) -> None:
-        self.problem, self.network = problem, network
+    def __init__(self, problem: Problem, network: Network, fuel: Fuel | None = None) -> None:
+        self.problem, self.network, self.fuel = problem, network, fuel
         C, T, N = problem.classes, problem.rounds, len(network.label)
         self._longest = int(network.rounds.max())
         self._rounds = np.vstack([network.rounds, np.zeros((1, N), np.int64)])  # row N: nothing was visited yet
@@ -101,6 +106,7 @@ class Beam:
         if stretch.end is not None:
             arrival = stretch.stop - 1 - labels.since + self._rounds[labels.point, stretch.end[1]]
             value = np.where(arrival <= stretch.end[0], value, _LOST)
+            value = np.where(self._enough(labels, kept, stretch.end), value, _LOST)
         best = int(value.argmax())
         if value[best] <= NEVER:
             return None
@@ -122,9 +128,11 @@ class Beam:
         point, since = (len(self.network.label), self._longest) if not len(before) else (kept[before[-1]], -1)
         if len(before):
             since = min(self._longest, first - 1 - int(before[-1]))
+        tank = np.zeros(3) if self.fuel is None else self.fuel.along(kept[:first])[0]
         return _Labels(
             np.array([point]), np.array([since]), np.zeros(1, np.int64), amount[None] + problem.epsilon,
             np.minimum(problem.imax[:, windows] - used, 100).astype(np.int8)[None], np.zeros(1, np.int64),
+            tank[None],
         )  # fmt: skip
 
     def _scores(self, labels: _Labels, guide: Guide, t: int, here: Ints, future: Floats, psi: Floats) -> Floats:
@@ -135,11 +143,20 @@ class Beam:
         room = (labels.left[:, :, here] > 0).all(axis=2)
         gain = np.where(room, np.log1p(psi[:, t] / expected), _LOST)
         reached = self._rounds[labels.point] <= (labels.since + 1)[:, None]
+        if self.fuel is not None:
+            reached &= self.fuel.visit(labels.point, labels.tank, t)[1]
         points = np.arange(len(label))
         after = guide.after[step][points, labels.visited[:, None] | guide.bit[label]]
         visit = np.where(reached, now[:, None] + gain[:, label] + after, _LOST)
         since = np.minimum(labels.since + 1, self._longest)
         return np.column_stack([now + self._rest(guide, step, labels.point, since, labels.visited), visit])
+
+    def _enough(self, labels: _Labels, walk: Walk, end: tuple[int, int]) -> Bools:
+        """Tell which labels have the joules for the walk from its next visit on."""
+        if self.fuel is None:
+            return np.ones(len(labels.point), bool)
+        tank, enough = self.fuel.visit(labels.point, labels.tank, end[0])
+        return np.asarray(enough[:, end[1]] & (tank[:, end[1], 0] <= self.fuel.spare(walk, end[0])))
 
     def _proven_worse(self, labels: _Labels, cut: Cut, t: int) -> Bools:
         """Tell of idling and of visiting each point whether the tangent plane's best end is below the known walk's."""
@@ -193,4 +210,8 @@ class Beam:
         visited[busy] |= guide.bit[label]
         for w in here:
             left[busy, label, w] -= 1
-        return _Labels(point, since, visited, amount, left, key)
+        tank = labels.tank[origin]
+        if self.fuel is not None and len(busy):
+            tanks, _ = self.fuel.visit(labels.point[origin[busy]], tank[busy], t)
+            tank[busy] = tanks[np.arange(len(busy)), action[busy]]
+        return _Labels(point, since, visited, amount, left, key, tank)

@@ -2,26 +2,34 @@
 
 import time
 
+import numpy as np
+
 from skyfed.errors import InfeasibleError
 from skyfed.flight.association import AssociationModel
+from skyfed.flight.constraints.battery import Battery
 from skyfed.flight.constraints.base import names, supports
 from skyfed.flight.discs import anchor
+from skyfed.flight.energy import Energy, battery_of
 from skyfed.flight.place import PlacementError, place
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.speed import association_bound, never_binds, plan_by_travel
+from skyfed.flight.within_battery import fits, may_fit, out_of_reach, plan_within
 from skyfed.rng import stream
 from skyfed.types import Floats, Ints, Plan
 
 _PATTERNS = 30  # runs of visits that cannot be placed, forbidden one by one
 
 
-@supports("points", "legs")
+@supports("points", "legs", "energy")
 def solve(problem: Problem, options: Options) -> Plan:
     """Plan one vehicle's flight with a proven bound on the best objective.
 
     The bound is that of the problem without the user's constraints. They only shrink the set of plans, so it holds.
     """
     begin = time.process_time()
+    battery, free = battery_of(problem)
+    if battery is not None:
+        return _within(free, battery, options, begin)
     if not any(anchor(problem, c) is not None for c in range(problem.classes)):
         raise InfeasibleError("every disc is covered by others: no class can be sensed")
     # a speed limit and closed legs both make travel take rounds
@@ -32,6 +40,21 @@ def solve(problem: Problem, options: Options) -> Plan:
         note += f"bound proven without {names(problem.constraints)}: it holds, and may be loose"
     objective = problem.objective(association)
     return Plan(positions, association, objective, max(bound, objective), time.process_time() - begin, "exact", note)
+
+
+def _within(problem: Problem, battery: Battery, options: Options, begin: float) -> Plan:
+    """Plan as without the battery where that fits; else within it."""
+    energy = Energy(battery)
+    out_of_reach(problem, energy, options.vehicle)
+    if may_fit(problem, energy):
+        unlimited = solve(problem, options)
+        if fits(energy, unlimited):
+            return unlimited
+    (association, positions, landed), bound, note = plan_within(problem, battery, options)
+    objective = problem.objective(association)
+    seconds = time.process_time() - begin
+    landed = landed if landed.any() else np.empty(0, bool)
+    return Plan(positions, association, objective, max(bound, objective), seconds, "exact", note, landed=landed)
 
 
 def _unlimited(problem: Problem, options: Options) -> tuple[Ints, Floats, float, str]:

@@ -11,7 +11,7 @@ from skyfed.errors import BadInputError
 from skyfed.types import Bools, Floats, Ints
 
 _SHARED = ("dmin", "vmax", "epsilon", "region", "windows", "method", "constraints", "allowed")  # of all vehicles
-_LATER = ("constraints", "allowed")  # not in format 0.1.0
+_LATER = ("constraints", "allowed", "landed")  # not in format 0.1.0
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class FleetPlan:
     in nats, nats and measured CPU seconds; note (U,) is empty or says what happened instead;
     history (U,J) is the objective after each iteration of an iterative planner, NaN past its end;
     constraints (n,) are the user's own that all flights were planned under, each as JSON; allowed (n,n) says which
-    points of the region they allow, south to north and west to east, (0,0) where nothing restricts points.
+    points of the region they allow, south to north and west to east, (0,0) where nothing restricts points;
+    landed (U,T) says in which rounds a vehicle is at home by plan, (0,0) where all fly in all rounds.
     """
 
     positions: Floats
@@ -47,6 +48,7 @@ class FleetPlan:
     history: Floats = field(default_factory=lambda: np.empty((0, 0)))
     constraints: NDArray[np.str_] = field(default_factory=lambda: np.empty(0, np.str_))
     allowed: Bools = field(default_factory=lambda: np.empty((0, 0), bool))
+    landed: Bools = field(default_factory=lambda: np.empty((0, 0), bool))
 
     @property
     def vehicles(self) -> int:

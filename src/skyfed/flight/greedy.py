@@ -13,9 +13,11 @@ import numpy as np
 from skyfed.errors import InfeasibleError
 from skyfed.flight.constraints.base import supports
 from skyfed.flight.discs import anchor, impossible_steps
+from skyfed.flight.energy import battery_of
 from skyfed.flight.legs import fly_leg, flyable_steps
 from skyfed.flight.place import PlacementError, place
 from skyfed.flight.problem import Options, Problem
+from skyfed.flight.within_battery import cut_short
 from skyfed.rng import stream
 from skyfed.types import IDLE, Floats, Ints, Plan
 
@@ -23,7 +25,7 @@ from skyfed.types import IDLE, Floats, Ints, Plan
 Choice = Callable[[Floats, Ints, Floats], int]
 
 
-@supports("points", "legs")
+@supports("points", "legs", "energy")
 def solve_greedy(problem: Problem, options: Options) -> Plan:
     """Fly to whatever adds most to the objective for each round it takes."""
 
@@ -34,14 +36,14 @@ def solve_greedy(problem: Problem, options: Options) -> Plan:
     return _fly(problem, options, "greedy", most)
 
 
-@supports("points", "legs")
+@supports("points", "legs", "energy")
 def solve_random(problem: Problem, options: Options) -> Plan:
     """Fly to any class that may be visited next."""
     rng = stream(options.seed, "random flight", vehicle=options.vehicle)
     return _fly(problem, options, "random", lambda collected, arrival, added: int(rng.integers(len(arrival))))
 
 
-@supports("points", "legs")
+@supports("points", "legs", "energy")
 def solve_hover(problem: Problem, options: Options) -> Plan:
     """Stay at the class with most data over time and visit it whenever C5 allows."""
     total = np.where([anchor(problem, c) is not None for c in range(problem.classes)], problem.psi.sum(axis=1), -1.0)
@@ -50,6 +52,7 @@ def solve_hover(problem: Problem, options: Options) -> Plan:
 
 def _fly(problem: Problem, options: Options, method: str, choose: Choice, only: int | None = None) -> Plan:
     begin = time.process_time()
+    battery, problem = battery_of(problem)
     rng = stream(options.seed, "placement", vehicle=options.vehicle)
     association = _walk(problem, choose, only)
     note = ""
@@ -66,7 +69,8 @@ def _fly(problem: Problem, options: Options, method: str, choose: Choice, only: 
             else:
                 raise InfeasibleError(f"{method}: {error}") from None
     objective = problem.objective(association)
-    return Plan(positions, association, objective, np.inf, time.process_time() - begin, method, note)
+    flight = Plan(positions, association, objective, np.inf, time.process_time() - begin, method, note)
+    return flight if battery is None else cut_short(problem, battery, flight, options.vehicle)
 
 
 def _walk(problem: Problem, choose: Choice, only: int | None) -> Ints:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from skyfed.flight.beam import Beam, Cut, Walk
+from skyfed.flight.fuel import Fuel
 from skyfed.flight.guide import Guide, Stretch, most_tracked
 from skyfed.flight.problem import Problem
 from skyfed.flight.travel import Network
@@ -18,9 +19,12 @@ _HIGHEST = 10.0  # most a class is priced at: past that a first visit's bonus sa
 class Improvement:
     """The best walk so far, and the ways to improve it; all draws come from `rng`, all effort is counted in `work`."""
 
-    def __init__(self, problem: Problem, network: Network, rent: Floats, width: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, problem: Problem, network: Network, rent: Floats, width: int, rng: np.random.Generator,
+        fuel: Fuel | None = None,
+    ) -> None:  # fmt: skip
         self._problem, self._network, self._rent, self._width, self._rng = problem, network, rent, width, rng
-        self.beam = Beam(problem, network)
+        self.beam = Beam(problem, network, fuel)
         self._known: list[tuple[float, Walk]] = []
         self.begin()
 

@@ -43,7 +43,7 @@ def place(
     last: list[int] = []
     for attempt in range(_LEG_TRIES):
         positions = visits.best_positions()
-        failed = _fill_idle(problem, positions, visits.rounds)
+        failed = fill_idle(problem, positions, visits.rounds)
         if failed is None:
             return positions
         if not len(visits.rounds):
@@ -172,7 +172,7 @@ def _anywhere(problem: Problem, c: int, rng: np.random.Generator) -> Floats:
     return np.concatenate([spots[allowed(problem, c, spots)][:40], corners(problem, c)])
 
 
-def _fill_idle(problem: Problem, positions: Floats, visits: Ints) -> int | None:
+def fill_idle(problem: Problem, positions: Floats, visits: Ints) -> int | None:
     """Write positions of the rounds between visits; returns the visit after which no leg was found."""
     for v, (start, stop) in enumerate(pairwise([-1, *(int(t) for t in visits), problem.rounds])):
         if stop - start < 2:

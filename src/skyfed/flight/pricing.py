@@ -2,7 +2,7 @@
 
 The relaxation mixes walks: maximise sum_c log(sum_w x_w y_w[c] + eps) with sum_w x_w <= 1 and C5 on average. Its dual
 prices a visit; `WalkSearch` finds the walk of most worth at these prices, which is a proven bound for any prices and
-a new column.
+a new column. With a battery the walks together may take one charge, and a joule has a price too (`TolledWalkSearch`).
 """
 
 import numpy as np
@@ -10,6 +10,7 @@ from scipy.sparse import csr_matrix
 
 from skyfed.flight.milp import Model
 from skyfed.flight.problem import Problem
+from skyfed.flight.walk_energy import TolledWalkSearch
 from skyfed.flight.walk_search import Walk, WalkSearch
 from skyfed.types import IDLE, Floats
 
@@ -32,7 +33,10 @@ class WalkMixture:
         self._prices = prices or (1 / level, np.zeros(problem.imax.shape))
         # columns: y_c, z_c, then one per walk; rows: y_c, C5, the walks' shares, then tangents
         self._model = Model(np.empty(0), C, problem.epsilon, seconds, least=-100.0)
-        limits = np.concatenate([np.zeros(C), problem.imax.ravel(), [1.0]])
+        self._tolled = search if isinstance(search, TolledWalkSearch) else None
+        self.toll = 0.0  # price of one charge of the battery
+        one_charge = [] if self._tolled is None else [1.0]
+        limits = np.concatenate([np.zeros(C), problem.imax.ravel(), [1.0], one_charge])
         labels = np.arange(C)
         self._model.add_rows(csr_matrix((np.ones(C), (labels, labels)), shape=(len(limits), 2 * C)), limits)
         totals = [max(float(psi.sum()), 1e-8) for psi in problem.psi]
@@ -43,20 +47,22 @@ class WalkMixture:
         """Add up to `most` walks until the bound is within `gap` of the mixture or `work` is done; returns it."""
         problem = self._problem
         bound, centre = np.inf, self._prices
-        worth, rent = centre
+        (worth, rent), toll, best_toll = centre, self.toll, self.toll
         for _ in range(most):
             pay = worth[:, None] * problem.psi - rent @ self._member
-            value, walk = self._search.best(pay)
+            value, walk = self._search.best(pay) if self._tolled is None else self._tolled.best_tolled(pay, toll)
             proven = float((worth * problem.epsilon - 1 - np.log(worth)).sum() + (rent * problem.imax).sum() + value)
+            proven += toll
             if proven < bound:
-                bound, centre = proven, (worth, rent)
+                bound, centre, best_toll = proven, (worth, rent), toll
             self._add_walk(walk)
-            mixed, next_worth, next_rent = self._mix()
+            mixed, next_worth, next_rent, next_toll = self._mix()
             if bound - mixed < gap or self._search.work > work:
                 break
             worth = centre[0] ** _SMOOTHING * next_worth ** (1 - _SMOOTHING)
             rent = _SMOOTHING * centre[1] + (1 - _SMOOTHING) * next_rent
-        self._prices = centre
+            toll = _SMOOTHING * best_toll + (1 - _SMOOTHING) * next_toll
+        self._prices, self.toll = centre, best_toll
         return bound
 
     @property
@@ -77,13 +83,14 @@ class WalkMixture:
         association = np.where(walk == IDLE, IDLE, self._search.network.label[walk])
         visits = (association == np.arange(problem.classes)[:, None]).astype(np.float64)
         counts = visits @ self._member.T
-        entries = np.concatenate([-(visits * problem.psi).sum(axis=1), counts.ravel(), [1.0]])
+        charge = [] if self._tolled is None else [self._tolled.share(walk)]
+        entries = np.concatenate([-(visits * problem.psi).sum(axis=1), counts.ravel(), [1.0], charge])
         rows = np.flatnonzero(entries)
         self._model.add_column(0.0, rows, entries[rows])
         self._visits.append(visits)
 
-    def _mix(self) -> tuple[float, Floats, Floats]:
-        """Solve over the walks so far; returns the value and the prices of classes and windows."""
+    def _mix(self) -> tuple[float, Floats, Floats, float]:
+        """Solve over the walks so far; returns the value and the prices of classes, windows and the battery."""
         model = self._model
         C, W = self._problem.imax.shape
         while True:
@@ -93,4 +100,5 @@ class WalkMixture:
                 break
             model.add_tangents(model.collected[above], above)
         prices = np.abs(model.prices)
-        return value, np.maximum(prices[:C], 1e-6), prices[C : C + C * W].reshape(C, W)
+        toll = 0.0 if self._tolled is None else float(prices[C + C * W + 1])
+        return value, np.maximum(prices[:C], 1e-6), prices[C : C + C * W].reshape(C, W), toll

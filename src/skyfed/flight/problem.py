@@ -46,6 +46,11 @@ class FlightSettings(StrictSettings):
         "speed",
         description="longest leg, metres per round: a number, vehicle.speed times world.flight_time, or unlimited",
     )
+    battery: Literal["plan", "ignore"] = Field(
+        "ignore",
+        description="plan: every flight fits vehicle.battery less its reserve, with take-off and way home, and may land "
+        "early; ignore: flights are planned as if batteries lasted",
+    )
     constraints: list[ConstraintSpec] = Field(
         [],
         description='constraints of your own: "package.module:Name", "path/to/file.py:Name", or a table with that as '

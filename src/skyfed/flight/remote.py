@@ -68,4 +68,5 @@ def unpack_plan(data: bytes) -> Plan:
     values: dict[str, Any] = {name: arrays[name] for name in ("positions", "association")}
     values |= {name: float(arrays[name]) for name in ("objective", "bound", "seconds")}
     values |= {name: str(arrays[name]) for name in ("method", "note")}
-    return Plan(**values, history=tuple(map(float, arrays["history"])))
+    landed = arrays.get("landed", np.empty(0, bool))  # not in a plan of an earlier version
+    return Plan(**values, history=tuple(map(float, arrays["history"])), landed=landed)

@@ -42,6 +42,17 @@ def solve_small(problem: Problem, network: Network) -> tuple[float, Ints | None,
 
     network  the optimistic one
     """
+    value, candidates = ranked(problem, network)
+    fine = FinePoints(problem)
+    for association in candidates[:_TRIES]:
+        positions = fine.positions(association)
+        if positions is not None:
+            return float(value[0]), association, positions
+    return float(value[0]), None, np.empty((0, 2))
+
+
+def ranked(problem: Problem, network: Network) -> tuple[Floats, Ints]:
+    """Return the objectives and the associations that the optimistic network can fly, best first; (n,), (n, T)."""
     candidates = _possible(problem.paper_only, network)
     amount = np.zeros((len(candidates), problem.classes))
     for t in range(problem.rounds):
@@ -49,12 +60,7 @@ def solve_small(problem: Problem, network: Network) -> tuple[float, Ints | None,
         amount[busy, candidates[busy, t]] += problem.psi[candidates[busy, t], t]
     value = np.log(amount + problem.epsilon).sum(axis=1)
     order = np.argsort(-value, kind="stable")
-    fine = _FinePoints(problem)
-    for k in order[:_TRIES]:
-        positions = fine.positions(candidates[k])
-        if positions is not None:
-            return float(value[order[0]]), candidates[k], positions
-    return float(value[order[0]]), None, np.empty((0, 2))
+    return value[order], candidates[order]
 
 
 def _possible(problem: Problem, network: Network) -> Ints:
@@ -97,18 +103,18 @@ def _has_room(problem: Problem, chosen: Ints, c: int, t: int) -> Bools:
     return room
 
 
-class _FinePoints:
+class FinePoints:
     """Points a few metres apart over the discs and some over none, and which of them can follow each other."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._points = {c: self._over(c) for c in range(problem.classes)} | {IDLE: self._over_none()}
+        self.points = {c: self._over(c) for c in range(problem.classes)} | {IDLE: self._over_none()}
         half = np.asarray(problem.region) / 2
         self._cost = {  # visits are best near the centre, idle rounds inside the region
             c: np.hypot(*(points - problem.centres[c]).T)
             if c != IDLE
             else np.maximum(0, np.abs(points) - half).sum(axis=1)
-            for c, points in self._points.items()
+            for c, points in self.points.items()
         }
         self._steps: dict[tuple[int, int, int], Bools] = {}
 
@@ -131,7 +137,7 @@ class _FinePoints:
 
     def _chosen(self, stops: list[tuple[int, int]]) -> Floats | None:
         """Choose a point for each stop (round, class) so that all follow each other; rounds without one are NaN."""
-        reached = [np.ones(len(self._points[stops[0][1]]), bool)]
+        reached = [np.ones(len(self.points[stops[0][1]]), bool)]
         for before, now in pairwise(stops):
             reached.append(np.asarray(self._step(before, now)[reached[-1]].any(axis=0)))
         if not reached[-1].any():
@@ -141,7 +147,7 @@ class _FinePoints:
         for k in range(len(stops) - 1, -1, -1):
             t, c = stops[k]
             chosen = int(np.where(usable, self._cost[c], np.inf).argmin())
-            positions[t] = self._points[c][chosen]
+            positions[t] = self.points[c][chosen]
             if k:
                 usable = reached[k - 1] & self._step(stops[k - 1], stops[k])[:, chosen]
         return positions
@@ -150,7 +156,7 @@ class _FinePoints:
         """Tell which points of one stop can be followed by which of the next."""
         key = (before[1], now[1], now[0] - before[0])
         if key not in self._steps:
-            a, b = self._points[key[0]], self._points[key[1]]
+            a, b = self.points[key[0]], self.points[key[1]]
             if key[2] == 1:
                 self._steps[key] = flyable_steps(self._problem, a, b)
             else:

@@ -10,13 +10,16 @@ from skyfed.errors import InfeasibleError
 from skyfed.flight.association import AssociationModel
 from skyfed.flight.beam import Walk
 from skyfed.flight.discs import distances
+from skyfed.flight.energy import ClassEnergy
+from skyfed.flight.fuel import Fuel
 from skyfed.flight.improve import Improvement
 from skyfed.flight.place import PlacementError, place
 from skyfed.flight.pricing import WalkMixture
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.small import is_small, solve_small
-from skyfed.flight.travel import Network, flyable_network, optimistic_network
+from skyfed.flight.travel import STATES, Network, flyable_network, optimistic_network
 from skyfed.flight.visited import visited_bound
+from skyfed.flight.walk_energy import TolledWalkSearch
 from skyfed.flight.walk_search import WalkSearch
 from skyfed.rng import stream
 from skyfed.types import IDLE, Floats, Ints
@@ -51,7 +54,28 @@ def plan_by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, fl
         bound, association, positions = solve_small(problem, network)
         if association is not None:
             return _as_asked(problem, options, association, positions, bound)
-    search = WalkSearch(problem, network)
+    bound, found = _bound_and_search(problem, options, network)
+    association, positions = _placed(problem, found)
+    return _as_asked(problem, options, association, positions, bound)
+
+
+def bound_and_search(
+    problem: Problem, options: Options, tolls: ClassEnergy | None, flyable: Network, fuel: Fuel
+) -> tuple[float, Improvement]:
+    """Do the same within a battery: prove a bound with a price on joules, if given, and search with a tank."""
+    return _bound_and_search(problem, options, optimistic_network(problem), tolls, (flyable, fuel))
+
+
+def _bound_and_search(
+    problem: Problem, options: Options, network: Network, tolls: ClassEnergy | None = None,
+    flown: tuple[Network, Fuel] | None = None,
+) -> tuple[float, Improvement]:  # fmt: skip
+    def walks(states: int = STATES) -> WalkSearch:
+        if tolls is None:
+            return WalkSearch(problem, network, states)
+        return TolledWalkSearch(problem, network, tolls, states)
+
+    search = walks()
     mixture = WalkMixture(problem, search, options.seconds)
     bound = mixture.generate(_BOUND_STEPS, _BOUND_GAP, _BOUND_WORK)
     if never_binds(problem):
@@ -62,13 +86,12 @@ def plan_by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, fl
         proven, start = visited_bound(problem, network, start)
         bound = min(bound, proven)
     else:
-        more = WalkSearch(problem, network, _STATES)  # remembers more, so it is slower: the prices so far save it steps
+        more = walks(_STATES)  # remembers more, so it is slower: the prices so far save it steps
         if more.states > search.states:
             tighter = WalkMixture(problem, more, options.seconds, mixture.prices)
+            tighter.toll = mixture.toll
             bound = min(bound, tighter.generate(_BOUND_STEPS, _BOUND_GAP, _BOUND_WORK))
-    found = _search(problem, options, mixture.agreement, price, rent, start, bound)
-    association, positions = _placed(problem, found)
-    return _as_asked(problem, options, association, positions, bound)
+    return bound, _search(problem, options, mixture.agreement, price, rent, start, bound, flown)
 
 
 def _as_asked(
@@ -85,12 +108,14 @@ def _as_asked(
 
 
 def _search(
-    problem: Problem, options: Options, agreement: Floats, price: Floats, rent: Floats, start: Floats, bound: float
-) -> Improvement:
+    problem: Problem, options: Options, agreement: Floats, price: Floats, rent: Floats, start: Floats, bound: float,
+    flown: tuple[Network, Fuel] | None = None,
+) -> Improvement:  # fmt: skip
     """Search from several first flights, a part of the work each, then from the best of them."""
     T, C = problem.rounds, problem.classes
     rng = stream(options.seed, "flight search", vehicle=options.vehicle)
-    best = Improvement(problem, flyable_network(problem), rent, _WIDTH, rng)
+    flyable, fuel = flown or (flyable_network(problem), None)
+    best = Improvement(problem, flyable, rent, _WIDTH, rng, fuel)
     expected = agreement * problem.psi
     later = expected.sum(axis=1)[None] - np.cumsum(expected, axis=1).T
     nothing, free = np.zeros((T, C)), np.zeros_like(rent)

@@ -25,15 +25,24 @@ def verify(problem: Problem, plan: Plan) -> list[Violation]:
         for name, shape in (("positions", (T, 2)), ("association", (T,)))
         if getattr(plan, name).shape != shape
     ]
+    if plan.landed.size and plan.landed.shape != (T,):
+        violations.append(Violation("shape", 0, -1, 0.0, f"landed has shape {plan.landed.shape}, not {(T,)}"))
     if not violations:
         lost = np.flatnonzero(~np.isfinite(plan.positions).all(axis=1))
         violations = [Violation("shape", int(t), -1, 0.0, "position is not finite") for t in lost]
         violations += one_class(problem, plan)
     if violations:
         return violations
-    for check in (*PAPER, *(constraint.verify for constraint in problem.constraints), _claims):
+    for check in (*PAPER, *(constraint.verify for constraint in problem.constraints), _landings, _claims):
         violations += check(problem, plan)
     return violations
+
+
+def _landings(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Only a battery lets a vehicle land before the mission ends; how it may is the battery's own check."""
+    if plan.landed.any() and not any("energy" in constraint.kinds for constraint in problem.constraints):
+        first = int(plan.landed.argmax())
+        yield Violation("landing", first, -1, 0.0, "is at home before the last round, but the problem has no battery")
 
 
 def _claims(problem: Problem, plan: Plan) -> Iterator[Violation]:

@@ -18,7 +18,7 @@ from skyfed.flight.problem import Options
 from skyfed.flight.remote import pack_plan, plan_fleet, unpack_plan
 from skyfed.flight.verify import verify
 from skyfed.runs.folder import RunFolder
-from skyfed.types import Plan
+from skyfed.types import Bools, Plan
 from skyfed.world.mission import Mission
 
 Done = Callable[[int, Plan], None]
@@ -80,7 +80,14 @@ def _gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
         history=np.array([[*p.history, *[np.nan] * (longest - len(p.history))] for p in plans]),
         constraints=np.array([json.dumps(c.model_dump(), sort_keys=True) for c in config.flight.constraints], np.str_),
         allowed=allowed_raster(problems[0].constraints, np.asarray(config.field.region)),
+        landed=_landed(plans),
     )
+
+
+def _landed(plans: list[Plan]) -> Bools:
+    """Return in which rounds each vehicle is at home by plan; (U, T), (0, 0) where nobody is in any."""
+    grounded = np.stack([~p.aloft for p in plans])
+    return grounded if grounded.any() else np.empty((0, 0), bool)
 
 
 def _checked(fleet: FleetPlan, config: Config, mission: Mission, path: Path) -> FleetPlan:
@@ -91,6 +98,7 @@ def _checked(fleet: FleetPlan, config: Config, mission: Mission, path: Path) -> 
         plan = Plan(
             fleet.positions[u], fleet.association[u], float(fleet.objective[u]), float(fleet.bound[u]),
             float(fleet.seconds[u]), str(fleet.method), str(fleet.note[u]), tuple(map(float, history)),
+            fleet.landed[u] if len(fleet.landed) and fleet.landed[u].any() else np.empty(0, bool),
         )  # fmt: skip
         violations = verify(problem, plan)
         if violations:

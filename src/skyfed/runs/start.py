@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from skyfed.algorithms import KNOWN
 from skyfed.algorithms.twoceoafl import TwoCEOAFL
 from skyfed.config import Config, leaves
@@ -55,7 +57,7 @@ def remarks(folder: RunFolder, onboard: Onboard, world: World) -> list[str]:
     lines = implausible(config.vehicle) if config.world.time == "mission" else []
     if config.world.use == "simulated":
         world.fly(config.rounds - 1)  # as planned, if nobody lands
-        lines.append(verdict(world.flights.positions, config.conditions))
+        lines.append(verdict(world.flights.positions, config.conditions, np.isnan(world.flights.arrive)))
     for part, grown in (("training", schedule.train), ("test", schedule.test)):
         dry = sum(int(growth.dry.sum()) for growth in grown)
         if dry:

@@ -37,10 +37,15 @@ class Forecast:
         return not self.short(reserve).any()
 
 
-def forecast(positions: Floats, conditions: Conditions) -> Forecast:
-    """Work out the batteries of planned flights, positions (U, T, 2)."""
+def forecast(positions: Floats, conditions: Conditions, landed: Bools | None = None) -> Forecast:
+    """Work out the batteries of planned flights, positions (U, T, 2); landed (U, T): at home by plan.
+
+    Who is at home has what it landed with. Who takes off again has a full battery.
+    """
     world, vehicle, altitude = conditions.world, conditions.vehicle, conditions.sensor.altitude
     U = len(positions)
+    aloft = np.ones(positions.shape[:2], bool) if landed is None or not landed.size else ~landed
+    rises = aloft & ~np.concatenate([np.zeros((U, 1), bool), aloft[:, :-1]], axis=1)
     computers = fleet_computers(vehicle.computer, U)
     idle = np.array([[computer.idle_watts] for computer in computers])
     power = np.array([[full_power(vehicle, computer, world.wind)] for computer in computers])
@@ -48,18 +53,26 @@ def forecast(positions: Floats, conditions: Conditions) -> Forecast:
     lift, land = (each(vehicle.airframe, altitude, world.wind) for each in (take_off, landing))
     seconds = np.hypot(*np.diff(places, axis=1).transpose(2, 0, 1)) / vehicle.speed  # (U, T)
     ways = _legs(conditions, places[:, :-1], places[:, 1:])
-    seconds[:, 0] += lift.seconds
-    ways[:, 0] += lift.joules
+    seconds += rises * lift.seconds
+    ways += rises * lift.joules
     ways += seconds * idle
     homeward = np.hypot(*positions.transpose(2, 0, 1)) / vehicle.speed + land.seconds
     home = _legs(conditions, positions, np.broadcast_to(HOME, positions.shape)) + land.joules + homeward * idle
-    lasts = np.maximum(world.round_time, seconds.max(axis=0) + world.dwell)  # (T,)
-    joules = ways + (lasts - seconds) * power
+    lasts = np.maximum(world.round_time, np.where(aloft, seconds, 0.0).max(axis=0) + world.dwell)  # (T,)
+    joules = np.where(aloft, ways + (lasts - seconds) * power, 0.0)
     used = np.cumsum(joules, axis=1)
+    used -= np.maximum.accumulate(np.where(rises, used - joules, 0.0), axis=1)  # since the last take-off
     expected = np.maximum(lasts, np.concatenate([[world.round_time], lasts[:-1]]))
     foreseen = used - joules + ways + (expected - seconds) * power
-    total = float(lasts.sum() + homeward[:, -1].max())
-    return Forecast(total, 1 - (used + home) / vehicle.battery, 1 - (foreseen + home) / vehicle.battery)
+    total = float(lasts.sum() + (aloft[:, -1] * homeward[:, -1]).max())
+    left, seen = (_kept(1 - (each + home) / vehicle.battery, aloft) for each in (used, foreseen))
+    return Forecast(total, left, seen)
+
+
+def _kept(share: Floats, aloft: Bools) -> Floats:
+    """Return shares of a battery (U, T) that stay as they are while a vehicle is at home."""
+    rounds = np.where(aloft, np.arange(share.shape[1]), 0)
+    return np.asarray(np.take_along_axis(share, np.maximum.accumulate(rounds, axis=1), axis=1))
 
 
 def _legs(conditions: Conditions, starts: Floats, stops: Floats) -> Floats:
@@ -71,13 +84,15 @@ def _legs(conditions: Conditions, starts: Floats, stops: Floats) -> Floats:
     return flat.reshape(starts.shape[:2])
 
 
-def verdict(positions: Floats, conditions: Conditions) -> str:
+def verdict(positions: Floats, conditions: Conditions, landed: Bools | None = None) -> str:
     """Say in one line whether planned flights fit the batteries, and what would help if not."""
     if conditions.world.time == "law":
         return "mission: no flight time, no battery (world.time = 'law'): vehicles are at their places at once"
-    planned, reserve = forecast(positions, conditions), conditions.vehicle.reserve
+    planned, reserve = forecast(positions, conditions, landed), conditions.vehicle.reserve
     U, T, _ = positions.shape
     head = f"mission: {T} rounds, about {planned.seconds / 60:.0f} min as planned"
+    early = 0 if landed is None or not landed.size else int(landed[:, -1].sum())
+    head += f", {early} of {U} vehicles land earlier by plan" if early else ""
     if planned.fits(reserve):
         least = 100 * planned.left[:, -1].min()
         ignored = ", which is ignored (world.battery = 'ignore')" if conditions.world.battery == "ignore" else ""

@@ -41,6 +41,7 @@ class Flights:
         self.status = [GROUNDED] * vehicles
         self.turns = [Spending()] * vehicles
         self._settled_batteries = self.batteries.state()  # at the end of the last round
+        self._rest_planned = False  # whether the plan keeps somebody at home in the present round
         self._told: dict[int, Floats] = {}  # arrivals that a vehicle was told instead of working them out
 
     @property
@@ -57,12 +58,14 @@ class Flights:
         return self.clock if t == self._closed else t * self._world.round_time
 
     def fly(self, targets: Floats) -> None:
-        """Fly the next round to these places, (U, 2), or home where a battery asks for it."""
+        """Fly the next round to these places, (U, 2), or home where a battery or the plan (no number) asks for it."""
         t = self.rounds
         live, now = t == self._closed and not self._planned, self.start(t)
+        resting = np.isnan(targets).any(axis=1)
+        self._rest_planned = bool(resting.any())
         flown, arrive = targets.copy(), np.full(len(targets), np.nan)
-        ready = [not live or self.batteries.ready_at(u, now + _INSTANT) for u in self._all]
-        ways = [self._way(u, targets[u], ready[u]) for u in self._all]
+        ready = [not resting[u] and (not live or self.batteries.ready_at(u, now + _INSTANT)) for u in self._all]
+        ways = [self._way(u, targets[u], ready[u]) if not resting[u] else Leg(0.0, 0.0, 0.0) for u in self._all]
         fit = self._fit(targets, ways, ready) if live and self._world.battery == "enforce" and not self._law else ready
         for u in self._all:
             self.status[u], self.turns[u] = self._leave(u, ways[u], ready[u] and fit[u])
@@ -187,6 +190,8 @@ class Flights:
     def _quiet(self) -> float:
         """Return how long a round lasts in which nobody works: until all have landed, or somebody can take off."""
         homeward = max(0.0, self._landed - self.clock)
+        if self._rest_planned and np.isfinite(self.batteries.ready[~self.batteries.aloft]).any():
+            return self._world.round_time  # all recharge by plan, which counts in rounds
         ready = self.batteries.ready
         waits = ready[np.isfinite(ready) & (ready > self.clock + _INSTANT)] - self.clock
         return homeward or float(waits.min()) if len(waits) else homeward

@@ -7,12 +7,15 @@ import numpy as np
 from skyfed.errors import BadInputError
 from skyfed.field import FITS, Field, FieldSettings, Mixture, build_field, estimation_error
 from skyfed.flight.constraints.base import load_constraints
+from skyfed.flight.constraints.battery import Battery
 from skyfed.flight.discs import allowed, corners, flight_box, samples
 from skyfed.flight.planner import load_solver, refuse_unsupported
 from skyfed.flight.problem import FlightSettings, Problem, spread_imax, window_spans
 from skyfed.rng import stream
 from skyfed.types import Floats
 from skyfed.world.arrivals import SensingSettings, initial_counts
+from skyfed.world.budget import batteries
+from skyfed.world.settings import Conditions
 
 _RINGS = 12  # on which a disc is sampled for a point inside the region
 
@@ -29,11 +32,12 @@ class Mission:
 
 def prepare_mission(
     field: FieldSettings, flight: FlightSettings, sensing: SensingSettings, vehicles: int, rounds: int, seed: int,
-    longest_leg: float | None = None,
+    longest_leg: float | None = None, conditions: Conditions | None = None,
 ) -> Mission:  # fmt: skip
     """Build the field, let every vehicle estimate it from the positions of its initial samples, state the problems.
 
     longest_leg  metres per round; without it flight.vmax if that is a number, else no limit
+    conditions   of the world, for flight.battery = "plan"
     """
     if longest_leg is None:
         longest_leg = np.inf if isinstance(flight.vmax, str) else flight.vmax
@@ -47,6 +51,11 @@ def prepare_mission(
     believed = estimates if flight.field == "estimated" else truth.mixtures
     spans = window_spans(field.classes, rounds, flight.windows)
     imax = spread_imax(flight.imax, vehicles, field.classes, len(spans))
+    charges: tuple[tuple[Battery, ...], ...] = ((),) * vehicles
+    if flight.battery == "plan" and conditions is not None:
+        reach = max(float((np.hypot(*m.centres.T) + field.zeta * m.deviations).max()) for m in believed)
+        charges = tuple((battery,) for battery in batteries(conditions, vehicles, longest_leg, reach))
+        refuse_unsupported(flight.method, charges[0])
     problems = tuple(
         Problem(
             centres=mixture.centres,
@@ -59,7 +68,7 @@ def prepare_mission(
             epsilon=flight.epsilon,
             region=field.region,
             decay_length=sensing.decay_length,
-            constraints=constraints,
+            constraints=(*constraints, *charges[u]),
         )
         for u, mixture in enumerate(believed)
     )

@@ -91,8 +91,12 @@ class World:
         self.schedule.sense(positions, arrive, phase)
 
     def stretch(self, t: int) -> Floats:
-        """Return where the fleet flies from round t on, for one round or more; (U, H, 2) metres, station at (0, 0)."""
-        return self._plan.positions[:, t:]
+        """Return where the fleet flies from round t on, for one round or more; (U, H, 2) metres, station at (0, 0).
+
+        Not a number means home: the vehicle lands there, or stays there.
+        """
+        ahead, landed = self._plan.positions[:, t:], self._plan.landed
+        return np.where(landed[:, t:, None], np.nan, ahead) if landed.size else ahead
 
     def view(self, t: int) -> View:
         """Return what the station knows before round t."""

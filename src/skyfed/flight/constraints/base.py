@@ -17,7 +17,7 @@ from skyfed.types import Bools, Floats, Plan
 if TYPE_CHECKING:
     from skyfed.flight.problem import Problem
 
-Kind = Literal["points", "legs", "plans"]
+Kind = Literal["points", "legs", "plans", "energy"]
 _RASTER = 160  # points along each side of a map of what is allowed
 _LEGS = 200_000  # legs asked about in one call: keeps a constraint's own arrays small
 
@@ -78,9 +78,9 @@ class Constraint:
 
     def verify(self, problem: "Problem", plan: Plan) -> list[Violation]:
         """Return every violation in a plan whose arrays have the right shape."""
-        q = plan.positions
-        points = np.flatnonzero(~points_allowed([self], q))
-        legs = np.flatnonzero(~legs_allowed([self], q[:-1], q[1:]))
+        q, aloft = plan.positions, plan.aloft
+        points = np.flatnonzero(aloft & ~points_allowed([self], q))
+        legs = np.flatnonzero(aloft[:-1] & aloft[1:] & ~legs_allowed([self], q[:-1], q[1:]))
         broken = [(t, f"position {_spot(q[t])}") for t in points]
         broken += [(t, f"leg from {_spot(q[t])} to {_spot(q[t + 1])}") for t in legs]
         violations = [Violation(self.name, int(t), -1, 0.0, f"{what} is not allowed") for t, what in broken]
@@ -188,7 +188,7 @@ Planner = TypeVar("Planner", bound=Callable[..., Any])
 
 
 def supports(*kinds: Kind) -> Callable[[Planner], Planner]:
-    """Declare that a planner meets constraints that restrict these: "points", "legs", "plans".
+    """Declare that a planner meets constraints that restrict these: "points", "legs", "plans", "energy".
 
     The paper's constraints need no declaration. A planner without one supports no other constraint.
     """

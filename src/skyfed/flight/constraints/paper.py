@@ -41,6 +41,8 @@ def over_its_disc(problem: Problem, plan: Plan) -> Iterator[Violation]:
 def over_no_other(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """C3: over no disc but the associated class's (the rim belongs to the outside too)."""
     for t, (x, y) in enumerate(plan.positions):
+        if plan.landed.size and plan.landed[t]:
+            continue
         for c, (cx, cy) in enumerate(problem.centres):
             inside = problem.radii[c] - math.hypot(x - cx, y - cy)
             if plan.association[t] != c and inside > LENGTH_TOLERANCE:
@@ -67,6 +69,8 @@ def least_step(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """C6: at least dmin metres from one round's position to the next one's."""
     for t, (here, there) in enumerate(pairwise(plan.positions)):
         step = math.dist(here, there)
+        if plan.landed.size and plan.landed[t : t + 2].any():
+            continue
         if step < problem.dmin - LENGTH_TOLERANCE:
             text = f"moves {step:.6g} m to the next round, at least {problem.dmin:g} m is needed"
             yield Violation("C6", t, -1, problem.dmin - step, text)
@@ -76,6 +80,8 @@ def speed_limit(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """vmax: at most vmax metres from one round's position to the next one's; not in the paper."""
     for t, (here, there) in enumerate(pairwise(plan.positions)):
         step = math.dist(here, there)
+        if plan.landed.size and plan.landed[t : t + 2].any():
+            continue
         if step > problem.vmax + LENGTH_TOLERANCE:
             text = f"moves {step:.6g} m to the next round, at most {problem.vmax:g} m is allowed"
             yield Violation("vmax", t, -1, step - problem.vmax, text)
