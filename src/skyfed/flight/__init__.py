@@ -1,10 +1,11 @@
 """Flight plans: the problem, its planners, and the check that every plan passes."""
 
-from skyfed.flight.constraints.base import Constraint, Violation, supports
+from skyfed.flight.constraints.base import Constraint, Violation, Zone, supports
 from skyfed.flight.fleet_plan import FleetPlan, load_fleet_plan
 from skyfed.flight.planner import plan
 from skyfed.flight.problem import Options, Problem
-from skyfed.flight.verify import verify
+from skyfed.flight.separate import separate
+from skyfed.flight.verify import verify, verify_fleet
 from skyfed.types import IDLE, Plan
 
 __all__ = [
@@ -15,8 +16,11 @@ __all__ = [
     "Plan",
     "Problem",
     "Violation",
+    "Zone",
     "load_fleet_plan",
     "plan",
+    "separate",
     "supports",
     "verify",
+    "verify_fleet",
 ]

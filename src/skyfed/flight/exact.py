@@ -15,7 +15,7 @@ from skyfed.types import Floats, Ints, Plan
 _PATTERNS = 30  # runs of visits that cannot be placed, forbidden one by one
 
 
-@supports("points", "legs")
+@supports("points", "legs", "rounds", "fleet")
 def solve(problem: Problem, options: Options) -> Plan:
     """Plan one vehicle's flight with a proven bound on the best objective.
 

@@ -10,8 +10,18 @@ from skyfed.arrays import pack_npz, read_npz
 from skyfed.errors import BadInputError
 from skyfed.types import Bools, Floats, Ints
 
-_SHARED = ("dmin", "vmax", "epsilon", "region", "windows", "method", "constraints", "allowed")  # of all vehicles
-_LATER = ("constraints", "allowed")  # not in format 0.1.0
+_SHARED = (
+    "dmin",
+    "vmax",
+    "epsilon",
+    "region",
+    "windows",
+    "method",
+    "constraints",
+    "allowed",
+    "zones",
+)  # of all vehicles
+_LATER = ("constraints", "allowed", "zones", "above")  # not in format 0.1.0
 
 
 @dataclass(frozen=True)
@@ -23,7 +33,9 @@ class FleetPlan:
     in nats, nats and measured CPU seconds; note (U,) is empty or says what happened instead;
     history (U,J) is the objective after each iteration of an iterative planner, NaN past its end;
     constraints (n,) are the user's own that all flights were planned under, each as JSON; allowed (n,n) says which
-    points of the region they allow, south to north and west to east, (0,0) where nothing restricts points.
+    points of the region they allow, south to north and west to east, (0,0) where nothing restricts points;
+    zones (n,) are no-fly polygons and geofences as JSON {inside, corners}; above (U,) is how many metres above the
+    sensor's altitude each vehicle flies, (0,) where all fly at it.
     """
 
     positions: Floats
@@ -47,6 +59,8 @@ class FleetPlan:
     history: Floats = field(default_factory=lambda: np.empty((0, 0)))
     constraints: NDArray[np.str_] = field(default_factory=lambda: np.empty(0, np.str_))
     allowed: Bools = field(default_factory=lambda: np.empty((0, 0), bool))
+    zones: NDArray[np.str_] = field(default_factory=lambda: np.empty(0, np.str_))
+    above: Floats = field(default_factory=lambda: np.empty(0))
 
     @property
     def vehicles(self) -> int:
@@ -80,7 +94,8 @@ class FleetPlan:
         """
         each = [f.name for f in fields(self) if f.name not in _SHARED]
         own = {name: np.repeat(getattr(self, name)[vehicle : vehicle + 1], self.vehicles, 0) for name in each}
-        return replace(self, **own, constraints=np.empty(0, np.str_), allowed=np.empty((0, 0), bool))
+        nothing = np.empty(0, np.str_)
+        return replace(self, **own, constraints=nothing, allowed=np.empty((0, 0), bool), zones=nothing)
 
     def to_bytes(self) -> bytes:
         """Pack as an NPZ archive without objects; without constraints it has the bytes of format 0.1.0."""

@@ -23,7 +23,7 @@ from skyfed.types import IDLE, Floats, Ints, Plan
 Choice = Callable[[Floats, Ints, Floats], int]
 
 
-@supports("points", "legs")
+@supports("points", "legs", "rounds", "fleet")
 def solve_greedy(problem: Problem, options: Options) -> Plan:
     """Fly to whatever adds most to the objective for each round it takes."""
 
@@ -34,14 +34,14 @@ def solve_greedy(problem: Problem, options: Options) -> Plan:
     return _fly(problem, options, "greedy", most)
 
 
-@supports("points", "legs")
+@supports("points", "legs", "rounds", "fleet")
 def solve_random(problem: Problem, options: Options) -> Plan:
     """Fly to any class that may be visited next."""
     rng = stream(options.seed, "random flight", vehicle=options.vehicle)
     return _fly(problem, options, "random", lambda collected, arrival, added: int(rng.integers(len(arrival))))
 
 
-@supports("points", "legs")
+@supports("points", "legs", "rounds", "fleet")
 def solve_hover(problem: Problem, options: Options) -> Plan:
     """Stay at the class with most data over time and visit it whenever C5 allows."""
     total = np.where([anchor(problem, c) is not None for c in range(problem.classes)], problem.psi.sum(axis=1), -1.0)

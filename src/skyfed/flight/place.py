@@ -59,6 +59,26 @@ def place(
     raise PlacementError(last)
 
 
+def placed_without(
+    problem: Problem, association: Ints, hint: Floats, dropped: Ints | None = None
+) -> tuple[Ints, Floats] | None:
+    """Place an association without these visits and without those that cannot be placed; None where that fails."""
+    association, hint = association.copy(), hint.copy()
+    left_out = [] if dropped is None else dropped.tolist()
+    association[left_out] = IDLE
+    hint[association == IDLE] = np.nan
+    for _ in range(problem.rounds):
+        try:
+            return association, place(problem, association, hint=hint)
+        except PlacementError as error:
+            busy = [t for t in error.rounds if association[t] != IDLE]
+            if not busy:
+                return None
+            association[busy[-1]] = IDLE
+            hint[busy[-1]] = np.nan
+    return None
+
+
 class _Visits:
     """The visits of one association with candidate points for each; some pairs of points may be banned."""
 
@@ -71,7 +91,7 @@ class _Visits:
         self._points: dict[int, Floats] = {}
         self._scores: dict[int, Floats] = {}
         for c in sorted(set(self._labels)):
-            points = _anywhere(problem, c, rng) if rng is not None else _for_sensing(problem, c)
+            points = _anywhere(problem, c, rng) if rng is not None else sensing_points(problem, c)
             if hint is not None:
                 points = np.concatenate([points, hint[association == c]])
             if not len(points):
@@ -152,7 +172,8 @@ class _Visits:
         return [int(t) for t in self.rounds[: last + 1]]
 
 
-def _for_sensing(problem: Problem, c: int) -> Floats:
+def sensing_points(problem: Problem, c: int) -> Floats:
+    """Points of disc c among which the best ones for sensing are; (n, 2)."""
     centre, radius = problem.centres[c], problem.radii[c]
     start = anchor(problem, c)
     if start is None:

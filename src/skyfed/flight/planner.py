@@ -8,12 +8,13 @@ from pkgutil import resolve_name
 import numpy as np
 
 from skyfed.errors import BadInputError, InfeasibleError
-from skyfed.flight.constraints.base import Constraint, Kind, names
+from skyfed.flight.constraints.base import Constraint, Kind, names, rounds_allowed
 from skyfed.flight.discs import anchor
+from skyfed.flight.place import placed_without
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.verify import verify
 from skyfed.imports import OWN, import_path
-from skyfed.types import Plan
+from skyfed.types import IDLE, Bools, Plan
 
 Solver = Callable[[Problem, Options], Plan]
 
@@ -102,14 +103,34 @@ def load_solver(method: str) -> Solver:
 
 def _solved(problem: Problem, method: str, options: Options) -> Plan:
     """Run a method's solver and verify its plan."""
-    solution = load_solver(method)(problem, options)
+    open_rounds = rounds_allowed(problem.constraints, problem.classes, problem.rounds)
+    # a visit in a closed round must be worth nothing to the planner; its bound then holds with these constraints too
+    told = problem if open_rounds.all() else replace(problem, psi=np.where(open_rounds, problem.psi, 0.0))
+    solution = load_solver(method)(told, options)
     if not isinstance(solution, Plan):
         raise InfeasibleError(f"gave a {type(solution).__name__}, not a skyfed.flight.Plan")
+    if told is not problem:
+        solution = _in_open_rounds(problem, solution, open_rounds)
     violations = verify(problem, solution)
     if violations:
         more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
         raise InfeasibleError(f"the plan does not verify: {violations[0]}{more}")
     return solution
+
+
+def _in_open_rounds(problem: Problem, solution: Plan, open_rounds: Bools) -> Plan:
+    """Leave out the visits in closed rounds, and fly elsewhere in these."""
+    if verify(replace(problem, constraints=()), solution):  # then it is not this that is wrong with it
+        return solution
+    rounds = np.flatnonzero(solution.association != IDLE)
+    closed = rounds[~open_rounds[solution.association[rounds], rounds]]
+    if not len(closed):
+        return solution
+    placed = placed_without(problem, solution.association, solution.positions, closed)
+    if placed is None:
+        raise InfeasibleError(f"no flight was found without the visits that {names(problem.constraints)} forbids")
+    association, positions = placed
+    return replace(solution, association=association, positions=positions, objective=problem.objective(association))
 
 
 def _closed_discs(problem: Problem) -> list[int]:
@@ -125,11 +146,25 @@ def _closed_discs(problem: Problem) -> list[int]:
     return closed
 
 
+def _blamed(problem: Problem, closed: list[int]) -> dict[str, list[int]]:
+    """Return the closed classes by the names of the constraints that close each alone; all where none does alone."""
+    blamed: dict[str, list[int]] = {}
+    for c in closed:
+        restricting = [constraint for constraint in problem.constraints if "points" in constraint.kinds]
+        alone = [each for each in restricting if anchor(replace(problem, constraints=(each,)), c) is None]
+        blamed.setdefault(names(alone or restricting), []).append(c)
+    return blamed
+
+
 def _noted(problem: Problem, verified: Plan, closed: list[int]) -> Plan:
     """Add to a plan's note what its user should know though it breaks no constraint."""
     notes = [verified.note] if verified.note else []
-    if closed:
-        notes.append(f"{names(problem.constraints)} closes the disc of class {', '.join(map(str, closed))}")
+    for constraints, classes in _blamed(problem, closed).items():
+        notes.append(f"{constraints} closes the disc of class {', '.join(map(str, classes))}")
+    shut = np.flatnonzero(~rounds_allowed(problem.constraints, problem.classes, problem.rounds).any(axis=1))
+    if len(shut):
+        limiting = [constraint for constraint in problem.constraints if "rounds" in constraint.kinds]
+        notes.append(f"{names(limiting)} leaves no round for class {', '.join(map(str, shut))}")
     width, height = problem.region
     beyond = (np.abs(verified.positions) - np.asarray(problem.region) / 2).max(axis=1)
     if beyond.max() > _BEYOND * min(width, height):

@@ -48,7 +48,7 @@ class FlightSettings(StrictSettings):
     )
     constraints: list[ConstraintSpec] = Field(
         [],
-        description='constraints of your own: "package.module:Name", "path/to/file.py:Name", or a table with that as '
+        description="no-fly, geofence, times, wind, separation, or your own: a table with that or an import path as "
         "`use` and the constraint's settings beside it (docs/constraint.md)",
     )
     windows: Windows = Field("paper", description="C5's windows: as printed, or every C consecutive rounds")
@@ -132,6 +132,7 @@ class Problem:
             raise BadInputError(f"flight problem: psi has shape {self.psi.shape}; allowed: (classes, rounds)")
         C, T = self.psi.shape
         known = all(isinstance(constraint, Constraint) for constraint in self.constraints)
+        alone = not known or not any("fleet" in constraint.kinds for constraint in self.constraints)
         whole = np.issubdtype(self.imax.dtype, np.integer) and bool((self.imax >= 0).all())
         checks = [
             (self.windows in ("paper", "rolling"), f"windows = {self.windows!r}; allowed: 'paper', 'rolling'"),
@@ -147,6 +148,7 @@ class Problem:
             (self.vmax >= self.dmin, f"vmax = {self.vmax} is below dmin = {self.dmin}: the vehicle could not move"),
             (0 < self.epsilon < np.inf, "epsilon must be above 0 and finite"),
             (known, "constraints must be objects of subclasses of skyfed.flight.Constraint"),
+            (alone, "a constraint on the whole fleet is not one vehicle's; give it to skyfed.flight.separate"),
         ]
         for holds, message in checks:
             if not holds:

@@ -11,7 +11,7 @@ from skyfed.flight.association import AssociationModel
 from skyfed.flight.beam import Walk
 from skyfed.flight.discs import distances
 from skyfed.flight.improve import Improvement
-from skyfed.flight.place import PlacementError, place
+from skyfed.flight.place import PlacementError, place, placed_without
 from skyfed.flight.pricing import WalkMixture
 from skyfed.flight.problem import Options, Problem
 from skyfed.flight.small import is_small, solve_small
@@ -118,28 +118,13 @@ def _placed(problem: Problem, found: Improvement) -> tuple[Ints, Floats]:
         if association.tobytes() in tried or problem.objective(association) <= value:
             continue
         tried.add(association.tobytes())
-        placed = _repaired(problem, association, _positions(found.beam.network, walk))
+        placed = placed_without(problem, association, _positions(found.beam.network, walk))
         if placed is not None and problem.objective(placed[0]) > value:
             value, best = problem.objective(placed[0]), placed
     if best is None:
         limit = "" if np.isinf(problem.vmax) else f" within vmax = {problem.vmax:g} m a round"
         raise InfeasibleError(f"no flight{limit} was found")
     return best
-
-
-def _repaired(problem: Problem, association: Ints, hint: Floats) -> tuple[Ints, Floats] | None:
-    """Place a flight without the visits that cannot be."""
-    association = association.copy()
-    for _ in range(problem.rounds):
-        try:
-            return association, place(problem, association, hint=hint)
-        except PlacementError as error:
-            busy = [t for t in error.rounds if association[t] != IDLE]
-            if not busy:
-                return None
-            association[busy[-1]] = IDLE
-            hint[busy[-1]] = np.nan
-    return None
 
 
 def _positions(network: Network, walk: Walk) -> Floats:

@@ -1,14 +1,15 @@
 """An independent check of a plan: ask every constraint, then check the plan's own claims; shares no planner's code."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from skyfed.flight.constraints.base import Violation
+from skyfed.errors import BadInputError, own_code
+from skyfed.flight.constraints.base import Constraint, Violation
 from skyfed.flight.constraints.paper import PAPER, one_class
 from skyfed.flight.problem import Problem
-from skyfed.types import Plan
+from skyfed.types import Floats, Plan
 
 VALUE_TOLERANCE = 1e-7  # nats
 
@@ -33,6 +34,19 @@ def verify(problem: Problem, plan: Plan) -> list[Violation]:
         return violations
     for check in (*PAPER, *(constraint.verify for constraint in problem.constraints), _claims):
         violations += check(problem, plan)
+    return violations
+
+
+def verify_fleet(constraints: Sequence[Constraint], positions: Floats, above: Floats) -> list[Violation]:
+    """Return every violation of constraints on the whole fleet.
+
+    positions (U, T, 2) in metres; above (U,): metres of each vehicle over the lowest layer.
+    """
+    violations = []
+    for constraint in constraints:
+        if "fleet" in constraint.kinds:
+            with own_code(f"constraint {constraint.name}: fleet_violations", BadInputError):
+                violations += constraint.fleet_violations(positions, above)
     return violations
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,10 @@ from skyfed.flight.fleet_plan import FleetPlan, load_fleet_plan
 from skyfed.flight.planner import fell_back
 from skyfed.flight.problem import Options
 from skyfed.flight.remote import pack_plan, plan_fleet, unpack_plan
-from skyfed.flight.verify import verify
+from skyfed.flight.separate import separate
+from skyfed.flight.verify import verify, verify_fleet
 from skyfed.runs.folder import RunFolder
-from skyfed.types import Plan
+from skyfed.types import Floats, Plan
 from skyfed.world.mission import Mission
 
 Done = Callable[[int, Plan], None]
@@ -47,13 +48,16 @@ def plan_into(folder: RunFolder, config: Config, mission: Mission, workers: int,
         _drop(parts, config.vehicles)
         reason = failed[0].partition(" failed ")[2]
         raise InfeasibleError(f"flight.method = {config.flight.method!r} failed for every vehicle {reason}")
-    fleet = _gather(config, mission, [plans[u] for u in range(config.vehicles)])
+    flights, above = [plans[u] for u in range(config.vehicles)], np.empty(0)
+    if mission.together:
+        flights, above = separate(mission.problems, flights, mission.together)
+    fleet = _gather(config, mission, flights, above)
     write_whole(target, fleet.to_bytes())
     _drop(parts, config.vehicles)
     return fleet
 
 
-def _gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
+def _gather(config: Config, mission: Mission, plans: list[Plan], above: Floats) -> FleetPlan:
     """Put the plans of all vehicles side by side with what they were planned on."""
     problems = mission.problems
     truth = mission.field.mixtures
@@ -80,6 +84,10 @@ def _gather(config: Config, mission: Mission, plans: list[Plan]) -> FleetPlan:
         history=np.array([[*p.history, *[np.nan] * (longest - len(p.history))] for p in plans]),
         constraints=np.array([json.dumps(c.model_dump(), sort_keys=True) for c in config.flight.constraints], np.str_),
         allowed=allowed_raster(problems[0].constraints, np.asarray(config.field.region)),
+        zones=np.array(
+            [json.dumps(asdict(zone)) for each in problems[0].constraints for zone in each.zones()], np.str_
+        ),
+        above=above,
     )
 
 
@@ -96,7 +104,12 @@ def _checked(fleet: FleetPlan, config: Config, mission: Mission, path: Path) -> 
         if violations:
             raise BadInputError(f"{path}: the plan of vehicle {u} does not verify: {violations[0]}")
         plans.append(plan)
-    whole = _gather(config, mission, plans) if len(plans) == config.vehicles else None
+    if mission.together and fleet.above.shape != (len(plans),):
+        raise BadInputError(f"{path}: above is not this run's")
+    together = verify_fleet(mission.together, fleet.positions, fleet.above)
+    if together:
+        raise BadInputError(f"{path}: the fleet's plan does not verify: {together[0]}")
+    whole = _gather(config, mission, plans, fleet.above) if len(plans) == config.vehicles else None
     for field in fields(FleetPlan):
         if whole is None or not _same(getattr(whole, field.name), getattr(fleet, field.name)):
             raise BadInputError(f"{path}: {field.name} is not this run's")

@@ -6,7 +6,7 @@ import numpy as np
 
 from skyfed.errors import BadInputError
 from skyfed.field import FITS, Field, FieldSettings, Mixture, build_field, estimation_error
-from skyfed.flight.constraints.base import load_constraints
+from skyfed.flight.constraints.base import Constraint, load_constraints, rounds_allowed
 from skyfed.flight.discs import allowed, corners, flight_box, samples
 from skyfed.flight.planner import load_solver, refuse_unsupported
 from skyfed.flight.problem import FlightSettings, Problem, spread_imax, window_spans
@@ -25,6 +25,7 @@ class Mission:
     estimates: tuple[Mixture, ...]
     errors: tuple[Floats, ...]
     problems: tuple[Problem, ...]
+    together: tuple[Constraint, ...] = ()  # constraints on the whole fleet
 
 
 def prepare_mission(
@@ -41,6 +42,7 @@ def prepare_mission(
         load_solver(flight.method)  # one's own planner that is not there shows here, before anything is written
     constraints = load_constraints(flight.constraints)
     refuse_unsupported(flight.method, constraints)
+    rounds_allowed(constraints, field.classes, rounds)  # a class that is not there shows here
     truth = build_field(field, vehicles, rounds, seed)
     estimates = tuple(_estimate(truth, u, field, sensing, seed) for u in range(vehicles))
     errors = tuple(estimation_error(*pair) for pair in zip(estimates, truth.mixtures, strict=True))
@@ -59,13 +61,14 @@ def prepare_mission(
             epsilon=flight.epsilon,
             region=field.region,
             decay_length=sensing.decay_length,
-            constraints=constraints,
+            constraints=tuple(each for each in constraints if "fleet" not in each.kinds),
         )
         for u, mixture in enumerate(believed)
     )
     for problem in problems:
         _refuse_outside(problem)
-    return Mission(truth, estimates, errors, problems)
+    together = tuple(each for each in constraints if "fleet" in each.kinds)
+    return Mission(truth, estimates, errors, problems, together)
 
 
 def _refuse_outside(problem: Problem) -> None:

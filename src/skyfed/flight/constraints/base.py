@@ -10,14 +10,26 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from skyfed.errors import BadInputError, own_code
-from skyfed.imports import check_path, import_path
+from skyfed.imports import OWN, check_path, import_path
 from skyfed.settings import first_fault
 from skyfed.types import Bools, Floats, Plan
 
 if TYPE_CHECKING:
     from skyfed.flight.problem import Problem
 
-Kind = Literal["points", "legs", "plans"]
+Kind = Literal["points", "legs", "rounds", "plans", "fleet"]
+METHODS: dict[Kind, str] = {
+    "points": "allows_points", "legs": "allows_legs", "rounds": "allows_rounds", "plans": "plan_violations",
+    "fleet": "fleet_violations",
+}  # fmt: skip
+# name in a config: where the class is; imported on use
+BUILT_IN = {
+    "no-fly": "skyfed.flight.constraints.zones:NoFly",
+    "geofence": "skyfed.flight.constraints.zones:Geofence",
+    "times": "skyfed.flight.constraints.times:Times",
+    "wind": "skyfed.flight.constraints.wind:Wind",
+    "separation": "skyfed.flight.constraints.separation:Separation",
+}
 _RASTER = 160  # points along each side of a map of what is allowed
 _LEGS = 200_000  # legs asked about in one call: keeps a constraint's own arrays small
 
@@ -36,14 +48,25 @@ class Violation:
         return f"{self.constraint} at round {self.round}: {self.message}"
 
 
+@dataclass(frozen=True)
+class Zone:
+    """A polygon for maps and exported plans: corners in metres; vehicles stay inside it, or outside."""
+
+    corners: tuple[tuple[float, float], ...]
+    inside: bool
+
+
 class Constraint:
-    """A constraint on the flight of one vehicle; subclass it and write the methods that apply.
+    """A constraint on flights; subclass it and write the methods that apply.
 
     allows_points    which points a vehicle may be at in a round
     allows_legs      which straight legs it may fly from one round's position to the next one's
+    allows_rounds    in which rounds it may visit a class
     plan_violations  what is wrong with a whole plan: positions, association, order in time
+    fleet_violations what is wrong with the flights of several vehicles together
 
-    A planner searches with the first two, so they must not depend on the round. `verify` asks all three.
+    A planner searches with the first three. The first two must not depend on the round. `verify` asks all but the last,
+    `verify_fleet` the last.
     """
 
     name: str = ""  # in messages; the class's name where it is empty
@@ -65,16 +88,27 @@ class Constraint:
         """Tell which legs from start (n, 2) straight to stop (n, 2) may be flown; (n,)."""
         raise NotImplementedError
 
+    def allows_rounds(self, classes: int, rounds: int) -> Bools:
+        """Tell in which rounds a vehicle may visit each class; (classes, rounds)."""
+        raise NotImplementedError
+
     def plan_violations(self, problem: "Problem", plan: Plan) -> list[Violation]:
         """Return what is wrong with a whole plan."""
         raise NotImplementedError
 
+    def fleet_violations(self, positions: Floats, above: Floats) -> list[Violation]:
+        """Return what is wrong with positions (U, T, 2) of vehicles that fly `above` (U,) metres over the lowest."""
+        raise NotImplementedError
+
+    def zones(self) -> list[Zone]:
+        """Return polygons that maps and exported plans show."""
+        return []
+
     @cached_property
     def kinds(self) -> frozenset[Kind]:
         """What the constraint restricts, told from the methods that its class defines."""
-        methods: dict[Kind, str] = {"points": "allows_points", "legs": "allows_legs", "plans": "plan_violations"}
         own = type(self)
-        return frozenset(kind for kind, name in methods.items() if getattr(own, name) is not getattr(Constraint, name))
+        return frozenset(kind for kind, name in METHODS.items() if getattr(own, name) is not getattr(Constraint, name))
 
     def verify(self, problem: "Problem", plan: Plan) -> list[Violation]:
         """Return every violation in a plan whose arrays have the right shape."""
@@ -84,6 +118,10 @@ class Constraint:
         broken = [(t, f"position {_spot(q[t])}") for t in points]
         broken += [(t, f"leg from {_spot(q[t])} to {_spot(q[t + 1])}") for t in legs]
         violations = [Violation(self.name, int(t), -1, 0.0, f"{what} is not allowed") for t, what in broken]
+        open_rounds = rounds_allowed([self], *problem.psi.shape)
+        for t, c in enumerate(plan.association):
+            if c >= 0 and not open_rounds[c, t]:
+                violations.append(Violation(self.name, t, int(c), 0.0, f"class {c} must not be visited in this round"))
         if "plans" in self.kinds:
             with own_code(f"constraint {self.name}: plan_violations", BadInputError):
                 own = list(self.plan_violations(problem, plan))
@@ -97,12 +135,21 @@ class Constraint:
         return {"use": self.use, **json.loads(self.settings.model_dump_json())}
 
 
+def _known(use: str) -> str:
+    if use in BUILT_IN:
+        return use
+    try:
+        return check_path(use)
+    except ValueError:
+        raise ValueError(f"allowed: {', '.join(BUILT_IN)}, {OWN}") from None
+
+
 class ConstraintSpec(BaseModel):
     """One entry of flight.constraints: where the class is, and its settings."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    use: Annotated[str, AfterValidator(check_path)] = Field(description="package.module:Name or path/to/file.py:Name")
+    use: Annotated[str, AfterValidator(_known)] = Field(description="a built-in one's name, or an import path")
 
     @model_validator(mode="before")
     @classmethod
@@ -125,7 +172,7 @@ def load_constraints(specs: Sequence[ConstraintSpec]) -> tuple[Constraint, ...]:
 
 
 def _load(spec: ConstraintSpec) -> Constraint:
-    kind = import_path(spec.use, "flight.constraints")
+    kind = import_path(BUILT_IN.get(spec.use, spec.use), "flight.constraints")
     if not (isinstance(kind, type) and issubclass(kind, Constraint)):
         what = kind.__name__ if isinstance(kind, type) else f"a {type(kind).__name__}"
         raise BadInputError(
@@ -138,7 +185,7 @@ def _load(spec: ConstraintSpec) -> Constraint:
         raise BadInputError(f"flight.constraints = {spec.use!r}: {kind_of}{' '.join(str(error).split())}") from None
     if not constraint.kinds:
         raise BadInputError(
-            f"flight.constraints = {spec.use!r} restricts nothing; define allows_points, allows_legs or plan_violations"
+            f"flight.constraints = {spec.use!r} restricts nothing; define {' or '.join(METHODS.values())}"
         )
     constraint.use = spec.use
     return constraint
@@ -179,6 +226,19 @@ def legs_allowed(constraints: Sequence[Constraint], start: Floats, stop: Floats)
     return allowed
 
 
+def rounds_allowed(constraints: Sequence[Constraint], classes: int, rounds: int) -> Bools:
+    """Tell in which rounds every constraint allows a visit of each class; (classes, rounds)."""
+    allowed = np.ones((classes, rounds), bool)
+    for constraint in constraints:
+        if "rounds" in constraint.kinds:
+            with own_code(f"constraint {constraint.name}: allows_rounds", BadInputError):
+                answer = np.asarray(constraint.allows_rounds(classes, rounds))
+                if answer.shape != allowed.shape or answer.dtype != bool:
+                    raise TypeError(f"gave {answer.dtype} of shape {answer.shape}; allowed: bool of {allowed.shape}")
+            allowed &= answer
+    return allowed
+
+
 def names(constraints: Sequence[Constraint]) -> str:
     """Return the names of constraints for a message, each once."""
     return ", ".join(dict.fromkeys(constraint.name for constraint in constraints))
@@ -188,8 +248,10 @@ Planner = TypeVar("Planner", bound=Callable[..., Any])
 
 
 def supports(*kinds: Kind) -> Callable[[Planner], Planner]:
-    """Declare that a planner meets constraints that restrict these: "points", "legs", "plans".
+    """Declare that a planner meets constraints that restrict these: "points", "legs", "rounds", "plans", "fleet".
 
+    "rounds" and "fleet" need nothing of the planner but leave: visits in closed rounds are dropped from its plan, and
+    flights that come too near to others are changed after all vehicles are planned.
     The paper's constraints need no declaration. A planner without one supports no other constraint.
     """
     unknown = set(kinds) - set(get_args(Kind))
