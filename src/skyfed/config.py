@@ -28,6 +28,7 @@ from skyfed.sources import apply_override, read_source, resolve_files
 from skyfed.tasks import DataSettings, Task, load_task
 from skyfed.tasks.blur import seen_from
 from skyfed.tasks.cache import Progress
+from skyfed.tasks.drift import Drift, drifting
 from skyfed.theory.settings import TheorySettings
 from skyfed.track.settings import TrackSettings
 from skyfed.wire.quantise import QuantiseSettings
@@ -135,9 +136,14 @@ class Config(StrictSettings):
     def load_task(self, progress: Progress = lambda *_: None) -> Task:
         """Load the data as the vehicles' cameras see it."""
         task = load_task(self.data, progress)
-        if self.sensing.model == "eq6":
-            return task
-        return seen_from(task, self.sensor.altitude, self.sensing.sharp_altitude)
+        if self.sensing.model == "footprint":
+            task = seen_from(task, self.sensor.altitude, self.sensing.sharp_altitude)
+        return drifting(task, self.drift.settings, self.drift.mission_seconds)
+
+    @property
+    def drift(self) -> Drift:
+        """How appearance changes over the mission as it is planned."""
+        return Drift(self.data.drift, self.rounds * self.world.round_time)
 
     @property
     def longest_leg(self) -> float:
@@ -197,6 +203,8 @@ class Config(StrictSettings):
             raise ValueError(
                 'world.time = "law" has no mission time; allowed: field.follows = "rounds" and sensing.model = "eq6"'
             )
+        if self.world.time == "law" and self.data.drift.kind != "none":
+            raise ValueError('world.time = "law" has no mission time; allowed: data.drift.kind = "none"')
         for row in self.rows:
             if row.own and row.use in KNOWN:  # others would have to be imported
                 self.settings_of(row)

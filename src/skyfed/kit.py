@@ -34,7 +34,8 @@ class Kit:
     """One vehicle in one round.
 
     vehicle, round  whose round it is; the vehicle is None for the central baseline
-    samples         indices of the training samples that it holds
+    samples         indices of the training samples that it holds; 0, 1, ... for what a real sensor brought, and
+                    where appearance drifts
     share           its share of the aggregate if all vehicles take part
     exchange        which exchange of the round it is, from 0
     deadline        modelled seconds that a round may take; None where there is no such limit
@@ -52,7 +53,10 @@ class Kit:
         held = samples_of(job.data)
         if isinstance(held, Samples):  # what a real sensor brought, and not a part of the task's samples
             self._batches = engine.batches.over(held)
-        self.samples: Ints = np.arange(len(held)) if isinstance(held, Samples) else np.asarray(held)
+        elif "sensed" in job.data:  # a sample keeps the look of the time at which it was sensed
+            self._batches = engine.batches.sensed(held, job.data["sensed"])
+        own = isinstance(held, Samples) or "sensed" in job.data
+        self.samples: Ints = np.arange(len(held)) if own else np.asarray(held)
         self.round, self.vehicle, self.share = job.round, job.vehicle, job.words.get("share", 1.0)
         self.exchange, self.deadline = int(job.words.get("exchange", 0)), deadline
         self.facts: dict[str, Fact] = {}

@@ -49,6 +49,8 @@ class Onboard:
                 check_sizes(sizes)
             except ValueError as error:
                 raise BadInputError(f"{where}: {error}") from None
+            if settings.theory.every and task.appearance is not None:
+                raise BadInputError(f"{where}: theory.every is for appearance that stays; allowed with data.drift: 0")
             if settings.theory.every and not algorithm.central and MODEL not in sizes.values():
                 raise BadInputError(f"{where}: theory.every needs an upload over the model's weights; allowed here: 0")
 
@@ -122,7 +124,7 @@ class Onboard:
     def _score(self, job: Job) -> Reply:
         """Score some test samples."""
         model = Model(job.sent["weights"], job.sent["buffers"])
-        scores = self.engine.score(model, int(job.words["start"]), int(job.words["stop"]))
+        scores = self.engine.score(model, int(job.words["start"]), int(job.words["stop"]), job.words.get("now"))
         further = {f"metric {name}": values for name, values in scores.metrics.items()}
         return Reply(arrays={"score": scores.score, "loss": scores.loss, **further})
 

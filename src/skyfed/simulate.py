@@ -19,7 +19,6 @@ from skyfed.jobs import Job
 from skyfed.station import Report, Station
 from skyfed.types import Arrays, checked
 from skyfed.wire import Message
-from skyfed.world import data_of
 
 
 class Recorder(Protocol):
@@ -116,7 +115,7 @@ def refuse_useless(station: Station, report: Report) -> None:
 
 def central_round(station: Station, t: int, state: Arrays) -> tuple[Arrays, Report]:
     """Train on the union of all vehicles' data: the baseline that no real fleet could run."""
-    data = data_of(station.world.union(t))
+    data = station.world.union_data(t)
     (reply,) = station.replies([Job("central", state, station.label, t, None, data)])
     if not np.isfinite(reply.arrays["weights"]).all():
         raise DivergedError(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from skyfed.tasks import Samples, Task
 from skyfed.tasks.cache import Bytes
-from skyfed.types import Ints
+from skyfed.types import Floats, Ints
 
 _COUNTED = 1000  # samples whose levels are counted at a time, since counting widens them
 
@@ -28,6 +28,7 @@ class Batches:
         self._task, self._dtype, self._device = task, dtype, device
         self._wide = wide and len(task.shape) == 3
         self._inputs, self._targets = tensor_of(task.train.inputs), tensor_of(task.train.targets)
+        self._sensed: tuple[Ints, Floats] | None = None
         self.moments: tuple[Tensor, Tensor] | None = None
         if task.train.inputs.dtype == np.uint8 and task.train.inputs.ndim > 1:
             mean, scale = channel_moments(task.train.inputs)
@@ -49,11 +50,26 @@ class Batches:
         others._inputs, others._targets = tensor_of(samples.inputs), tensor_of(samples.targets)
         return others
 
+    def sensed(self, samples: Ints, seconds: Floats) -> "Batches":
+        """Return mini-batches of these training samples, numbered from 0, as they looked at mission seconds (n,)."""
+        held = copy.copy(self)
+        held._sensed = samples, seconds
+        return held
+
     def take(self, samples: Ints, training: bool = True) -> Batch:
         """Return these training samples as one mini-batch."""
+        seconds = None
+        if self._sensed is not None:
+            samples, seconds = self._sensed[0][samples], self._sensed[1][samples]
         places = torch.from_numpy(samples)
         inputs, targets = self._inputs.index_select(0, places), self._targets.index_select(0, places)
-        return self.ready(inputs, training), self.goal(targets)
+        return self.ready(self.look(inputs, seconds), training), self.goal(targets)
+
+    def look(self, inputs: Tensor, seconds: Floats | None) -> Tensor:
+        """Return inputs as they look at mission seconds (n,); as they are where that is not known or never changes."""
+        if seconds is None or self._task.appearance is None:
+            return inputs
+        return tensor_of(self._task.appearance(inputs.numpy(), seconds))
 
     def ready(self, inputs: Tensor, training: bool = False) -> Tensor:
         """Return inputs as the model takes them: bytes with zero mean and unit deviation per channel."""

@@ -93,15 +93,15 @@ class Engine:
         mask, _ = pruner.mask(pruner.choose(self.model.weights, delta))
         return Model(model.weights * mask, model.buffers)
 
-    def score(self, model: Model, start: int, stop: int) -> Scores:
-        """Score test samples start..stop."""
+    def score(self, model: Model, start: int, stop: int, now: float | None = None) -> Scores:
+        """Score test samples start..stop, as they look at mission second `now` where that changes."""
         last = self._forward[0] if self._forward is not None else None
         if last is None or last.weights is not model.weights or last.buffers is not model.buffers:
             self.model.load(model.weights, model.buffers)
             with torch.inference_mode():
                 self._forward = (model, forward_of(self.model))
         assert self._forward is not None
-        return evaluate(self._forward[1], self.batches, self.task, start, stop)
+        return evaluate(self._forward[1], self.batches, self.task, start, stop, now)
 
     def plain(self, weights: Singles) -> nn.Module:
         """Return the model as torch builds it, which can be differentiated twice, with these weights."""

@@ -30,10 +30,13 @@ class Scores:
     metrics: dict[str, Floats] = field(default_factory=dict)
 
 
-def evaluate(forward: Forward, batches: Batches, task: Task, start: int, stop: int) -> Scores:
-    """Score test samples start..stop by a model's forward function."""
+def evaluate(
+    forward: Forward, batches: Batches, task: Task, start: int, stop: int, now: float | None = None
+) -> Scores:
+    """Score test samples start..stop by a model's forward function, as they look at mission second `now`."""
     inputs, targets = tensor_of(task.test.inputs[start:stop]), tensor_of(task.test.targets[start:stop])
-    parts = []
+    seconds = None if now is None else np.full(len(targets), now)
+    inputs, parts = batches.look(inputs, seconds), []
     with torch.inference_mode():
         for first in range(0, len(targets), BATCH):
             goal = batches.goal(targets[first : first + BATCH]).cpu()
@@ -81,6 +84,12 @@ def try_task(task: Task) -> None:
     elif goal.is_floating_point() and task.loss is cross_entropy:
         loss_hint = " (real targets need a loss of real numbers, as torch.nn.functional.mse_loss)"
     each_hint = " (allowed: one number per sample)"
+    if task.appearance is not None:
+        with own_code("data.name: appearance of the task", BadInputError, " (allowed: inputs of the same shape and type)"):
+            before = task.train.inputs[few]
+            shown = task.appearance(before, np.linspace(0.0, 1e4, len(few)))
+            if shown.shape != before.shape or shown.dtype != before.dtype:
+                raise ValueError(f"gave {shown.dtype} of shape {shown.shape} for {before.dtype} of {before.shape}")
 
     def losses(outputs: Tensor, goal: Tensor) -> Tensor:
         return task.loss(outputs, goal, reduction="none")

@@ -8,6 +8,7 @@ from skyfed.imports import check_path, import_path
 from skyfed.settings import StrictSettings
 from skyfed.tasks import folder, synthetic
 from skyfed.tasks.cache import Pictures, Progress, data_folder, load_pictures
+from skyfed.tasks.drift import DriftSettings
 from skyfed.tasks.task import Samples, Task, check_task
 
 
@@ -26,6 +27,8 @@ class DataSettings(StrictSettings):
         description="label skew: each place's samples are shared out over the vehicles by a Dirichlet draw with this "
         "parameter; small is uneven; none shares them out evenly",
     )
+
+    drift: DriftSettings = DriftSettings()
 
     @property
     def own(self) -> bool:

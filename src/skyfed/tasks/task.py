@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skyfed.errors import BadInputError
+from skyfed.types import Floats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     Loss = Callable[..., Tensor]  # (outputs, targets, reduction="mean" | "none"), as torch's own losses
     Score = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> one number per sample
     Transform = Callable[[Tensor, bool], Tensor]  # (inputs, training) -> inputs of a mini-batch
+
+Appearance = Callable[[NDArray[Any], Floats], NDArray[Any]]  # (inputs, mission seconds (N,)) -> inputs as they look then
 
 _MOST_PLACES = 10_000
 
@@ -64,6 +67,7 @@ class Task:
     loss         as torch's own: (outputs, targets, reduction="mean" | "none")
     score        (outputs, targets) -> 0..1 per sample; its mean is the accuracy
     transform    (inputs, training) -> inputs, for each mini-batch; in training it may use torch's random numbers
+    appearance   (inputs, mission seconds) -> inputs as they look then, where that changes; one time per sample
     metrics      further figures by name, each (outputs, targets) -> one number per sample
     digest       gives a hash of the content, where one is known already
     """
@@ -77,6 +81,7 @@ class Task:
     transform: "Transform | None" = None
     metrics: "Mapping[str, Score]" = field(default_factory=dict)
     digest: Callable[[], str] | None = None
+    appearance: Appearance | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -121,7 +126,8 @@ def check_task(task: Task, name: str) -> Task:
                 raise refuse(f"{part} {what} must be finite numbers")
     if task.outputs < 1:
         raise refuse("outputs must be 1 or more")
-    for what, function in {"loss": task.loss, "score": task.score, **task.metrics}.items():
+    shown = {} if task.appearance is None else {"appearance": task.appearance}
+    for what, function in {"loss": task.loss, "score": task.score, **task.metrics, **shown}.items():
         if not callable(function):
             raise refuse(f"{what} is a {type(function).__name__}; allowed: a function")
     labels = np.concatenate([task.train.targets, task.test.targets])

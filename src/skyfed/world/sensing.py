@@ -111,6 +111,12 @@ class Schedule:
         """Return D_u^t."""
         return self.train[vehicle].at(t, self._settings.keep_last)
 
+    def train_rounds(self, vehicle: int, t: int) -> Ints:
+        """Return the round in which each sample of D_u^t was sensed; 0 for the initial ones."""
+        size, keep_last = self.train[vehicle].size, self._settings.keep_last
+        rounds = np.searchsorted(size, np.arange(size[t]), "right")
+        return rounds[-keep_last:] if keep_last else rounds
+
     def test_members(self, t: int, total: int) -> Bools:
         """Tell which of `total` test samples belong to the time-varying test set in round t."""
         inside = np.zeros(total, bool)

@@ -49,6 +49,11 @@ class World:
             raise BadInputError(
                 f"flights over {plan.classes} classes, but the data has {len(task.places)} places; allowed: as many"
             )
+        if task.appearance is not None and type(self).observe is not World.observe:
+            raise BadInputError(
+                "world.use: a world with `observe` of its own says itself how samples look; allowed with it: "
+                'data.drift.kind = "none" and a task without `appearance`'
+            )
         self.vehicles = plan.vehicles
         self.flights = Flights(conditions, plan.vehicles)
         self.radios = Radios(conditions, plan.vehicles)
@@ -109,8 +114,15 @@ class World:
         return self.schedule.train_set(vehicle, t)
 
     def data(self, vehicle: int, t: int) -> Arrays:
-        """Return what a vehicle holds in round t as named arrays."""
-        return data_of(self.observe(vehicle, t))
+        """Return what a vehicle holds in round t as named arrays, with when it was sensed where that matters."""
+        held = data_of(self.observe(vehicle, t))
+        return held if self.task.appearance is None else held | {"sensed": self.sensed_at(vehicle, t)}
+
+    def sensed_at(self, vehicle: int, t: int) -> Floats:
+        """Return the mission second at which each sample that a vehicle holds was sensed; 0 for the initial ones."""
+        self.fly(t)
+        rounds = self.schedule.train_rounds(vehicle, t)
+        return np.where(rounds == 0, 0.0, self.flights.arrive[vehicle, rounds])
 
     def samples(self, t: int) -> Ints:
         """Return how many training samples each vehicle holds in round t."""
@@ -138,6 +150,17 @@ class World:
         own = [each if isinstance(each, Samples) else self.task.train.some(each) for each in held]
         parts = [[getattr(each, part) for each in own] for part in ("inputs", "targets", "places")]
         return Samples(*(np.concatenate(part) for part in parts))
+
+    def union_data(self, t: int) -> Arrays:
+        """Return all vehicles' samples of round t as named arrays, as `data` does for one."""
+        held = data_of(self.union(t))
+        if self.task.appearance is None:
+            return held
+        return held | {"sensed": np.concatenate([self.sensed_at(u, t) for u in range(self.vehicles)])}
+
+    def now(self, t: int) -> float:
+        """Return the mission second after round t: by the clock, or as planned for central training."""
+        return self.flights.start(t + 1)
 
     def tested(self, t: int) -> Bools:
         """Tell which test samples belong to the test set as it has grown up to round t."""
