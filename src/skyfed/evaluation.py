@@ -22,20 +22,27 @@ def test_models(station: Station, t: int, state: Arrays) -> Tested:
     task, algorithm, world = station.onboard.task, station.algorithm, station.world
     with own_code(f"{station.label}: deliver, round {t}"):
         models = algorithm.deliver(state)
-    scores = {name: score_model(station, model) for name, model in models.items()}
+    now = None if task.appearance is None else world.now(t)
+    scores = {name: score_model(station, model, now) for name, model in models.items()}
     first = next(iter(scores.values()))
     inside, score, loss = world.tested(t), first.score, first.loss
     whole, metrics = first.score, first.metrics
     mine = [first] * world.vehicles
+    used = [next(iter(scores))] * world.vehicles
     if len(scores) > 1:
         with own_code(f"{station.label}: serves, round {t}"):
-            mine = [scores[algorithm.serves(state, u)] for u in range(world.vehicles)]
+            used = [algorithm.serves(state, u) for u in range(world.vehicles)]
+            mine = [scores[name] for name in used]
         score, loss = score.copy(), loss.copy()
         for growth, own in zip(world.schedule.test, mine, strict=True):
             held = growth.at(t)
             score[held], loss[held] = own.score[held], own.loss[held]
         mean = mean_scores(mine)
         whole, metrics = mean.score, mean.metrics
+    online = {}
+    if now is not None:
+        old = {name: score_model(station, model, 0.0) for name, model in models.items()}
+        online = {"tested_at": now, "accuracy_start": float(mean_scores([old[name] for name in used]).score.mean())}
     return Tested(
         accuracy=float(score[inside].mean()) if inside.any() else float("nan"),
         accuracy_full=float(whole.mean()),
@@ -43,6 +50,7 @@ def test_models(station: Station, t: int, state: Arrays) -> Tested:
         per_class=place_accuracy(whole, task.test.places, len(task.places)),
         per_vehicle=own_accuracy(task, mine, world.sensed(t)),
         metrics={name: float(values.mean()) for name, values in metrics.items()},
+        **online,
     )
 
 
@@ -60,10 +68,11 @@ def own_accuracy(task: Task, mine: Sequence[Scores], sensed: Ints) -> Floats:
     return vehicle_accuracy(np.stack([by_model[id(own)] for own in mine]), sensed)
 
 
-def score_model(station: Station, model: Model) -> Scores:
-    """Score every test sample by one model."""
+def score_model(station: Station, model: Model, now: float | None = None) -> Scores:
+    """Score every test sample by one model, as it looks at mission second `now` where appearance drifts."""
     sent, spans = {"weights": model.weights, "buffers": model.buffers}, chunks(len(station.onboard.task.test))
-    jobs = [Job("score", sent, station.label, words={"start": a, "stop": b}) for a, b in spans]
+    when = {} if now is None else {"now": now}
+    jobs = [Job("score", sent, station.label, words={"start": a, "stop": b, **when}) for a, b in spans]
     parts = []
     for reply in station.replies(jobs):
         arrays = dict(reply.arrays)

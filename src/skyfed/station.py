@@ -23,7 +23,11 @@ _INNOCENT = ("late by", LOST, OUT_OF_RANGE)  # reasons that say nothing about an
 
 @dataclass(frozen=True)
 class Tested:
-    """Figures of the models after a round; per class, and per vehicle on its own test data."""
+    """Figures of the models after a round; per class, and per vehicle on its own test data.
+
+    Where appearance drifts, they are on samples as they look at mission second `tested_at`, except accuracy_start: that
+    is on the whole test set as it looked at take-off.
+    """
 
     accuracy: float = float("nan")
     accuracy_full: float = float("nan")
@@ -31,6 +35,8 @@ class Tested:
     per_class: Floats | None = None
     per_vehicle: Floats | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    tested_at: float = float("nan")
+    accuracy_start: float = float("nan")
 
 
 @dataclass

@@ -72,7 +72,7 @@ def _make(
     """Return the files of a model by name, the mark first. What cannot be made is told to `say`, or raised."""
     config = folder.read_config()
     module = plain_model(engine, saved.model, config.settings_of(config.row(label)).prune)
-    scores = evaluate(module, engine.batches, engine.task, 0, len(engine.task.test))
+    scores = evaluate(module, engine.batches, engine.task, 0, len(engine.task.test), tested_at(folder.path, label))
     facts = facts_of(folder, config, label, saved, engine, module, scores)
     raw, samples = with_raw_inputs(engine, module), tensor_of(engine.task.test.inputs[:_SAMPLES])
     files: Files = {}

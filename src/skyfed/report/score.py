@@ -16,7 +16,7 @@ from skyfed.flight.fleet_plan import load_fleet_plan
 from skyfed.learning.evaluate import Scores, place_accuracy
 from skyfed.report.terminal_tables import fits, show, table_of, title_of
 from skyfed.runs.folder import RunFolder
-from skyfed.runs.models import SavedModel, engine_of, finished_rows, saved_models
+from skyfed.runs.models import SavedModel, engine_of, finished_rows, saved_models, tested_at
 from skyfed.runs.start import world_of
 from skyfed.runs.tables import Table as Stored
 from skyfed.tasks import Samples, Task
@@ -57,7 +57,8 @@ def score_models(folder: Path, algorithm: str | None, own: Path | None, trust: b
     for label in finished:
         sensed = _sensed(folder, label, config, sensed_from)
         models = saved_models(folder, label, engine)
-        by_model = [engine.score(saved.model, 0, len(task.test)) for saved in models]
+        now = tested_at(folder, label) if own is None else None  # a user's own pictures look as they look
+        by_model = [engine.score(saved.model, 0, len(task.test), now) for saved in models]
         mine = _mine(models, by_model, config.vehicles)
         row = _row_score(label, task, mine or by_model[:1])
         if sensed is not None and mine:

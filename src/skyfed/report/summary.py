@@ -8,6 +8,7 @@ from typing import Any
 
 from skyfed.config import Config
 from skyfed.errors import BadInputError
+from skyfed.report.online import online_figures
 from skyfed.runs.folder import RunFolder
 from skyfed.runs.tables import Row, Table, remembered
 
@@ -21,6 +22,9 @@ _LATE = 0.75  # share of the rounds after which a test is late
 class Summary:
     """One algorithm's figures in SI units; accuracy is 0..1, and None stands for what its tables do not know.
 
+    online_accuracy   accuracy_full averaged over mission time
+    *_start           on samples as they looked at take-off, where appearance drifts
+    drop, recovery_seconds  what a sudden change of appearance costs, and how long (`online.py`)
     *_bytes           of all vehicles, measured; total: up and down; broadcast: down, with equal messages counted once
     mission_seconds   the mission clock at the end; None under the paper's law, which has no mission
     law_time          under the paper's law: the slowest vehicle's training of every round, in units of t_tr
@@ -38,7 +42,12 @@ class Summary:
     late_accuracy: float | None
     late_accuracy_full: float | None
     mean_accuracy: float | None
+    online_accuracy: float | None
     forgetting: float | None
+    accuracy_start: float | None
+    forgetting_start: float | None
+    drop: float | None
+    recovery_seconds: float | None
     uplink_bytes: int
     downlink_bytes: int
     total_bytes: int
@@ -96,7 +105,8 @@ def summarise(folder: Path, algorithm: str) -> Summary | None:
     return Summary(
         algorithm=algorithm,
         rounds=len(rounds),
-        **_accuracies([row for row in rounds if row["accuracy"] is not None]),
+        **_accuracies(tested := [row for row in rounds if row["accuracy"] is not None]),
+        **online_figures(tested, config.drift),
         uplink_bytes=sent,
         downlink_bytes=received,
         total_bytes=sent + received,

@@ -38,6 +38,15 @@ ROUNDS = (
         since="0.2.0",
     ),
     Column("model_digest", "text", "hash of the model after the round (XXH3)", empty=True, since="0.2.0"),
+    Column(
+        "tested_at",
+        "float",
+        "where appearance drifts: mission seconds at which the model was tested, on samples as they look then",
+        empty=True,
+        since="0.2.0",
+    ),
+    Column("accuracy_start", "float", "on the whole test set as it looked at take-off", empty=True, since="0.2.0"),
+    Column("forgetting_start", "float", "the best past accuracy_start less the present one", empty=True, since="0.2.0"),
     *ROUND_COLUMNS,
 )
 UPLINK = (

@@ -7,6 +7,7 @@ from skyfed.config import Config
 from skyfed.errors import BadInputError
 from skyfed.learning.engine import Engine
 from skyfed.runs.checkpoint import unpack_model
+from skyfed.runs.tables import Table
 from skyfed.tasks import Task
 from skyfed.types import Model
 
@@ -42,6 +43,12 @@ def saved_models(folder: Path, label: str, engine: Engine) -> list[SavedModel]:
     """Return the models that a row delivered; raises BadInputError where a file is damaged or of another model."""
     several = sorted((folder / label / "models").glob("*.safetensors"))
     return [_read(path, engine) for path in several or [folder / label / f"{ONLY}.safetensors"]]
+
+
+def tested_at(folder: Path, label: str) -> float | None:
+    """Return the mission second of a row's last test, where appearance drifts: saved models are scored as of then."""
+    known = [row.get("tested_at") for row in Table(folder / label, "rounds").rows()]
+    return next((second for second in reversed(known) if second is not None), None)
 
 
 def chosen(models: list[SavedModel], name: str | None) -> list[SavedModel]:

@@ -40,6 +40,7 @@ class RowRecorder:
         self._uplink, self._vehicles = Table(self.path, "uplink", self._columns), Table(self.path, "vehicles")
         self._others = [self._vehicles, *([self._theory] if self._algorithm.settings.theory.every else [])]
         self._best_class: np.ndarray | None = None
+        self._best_start = 0.0  # accuracy on the appearance at take-off
         self._kept: dict[int, int] = {}  # vehicles that have a memory, and the round in which it was last saved
         self._changed: set[int] = set()
         self._clock = time.perf_counter()
@@ -70,6 +71,7 @@ class RowRecorder:
             table.keep(first)
         for row in self._rounds.keep(first):
             self._forget(row.get("accuracy_class"))
+            self._forget_start(row.get("accuracy_start"))
         self._kept, self._clock = dict(saved.kept), time.perf_counter()
         return replace(saved, state=saved.state if first else start, complaints=complaints)
 
@@ -150,6 +152,9 @@ class RowRecorder:
             "accuracy_class": per_class,
             "accuracy_vehicle": _known(_finite_list(tested.per_vehicle)),
             "model_digest": self._model_digest(state),
+            "tested_at": _finite(tested.tested_at),
+            "accuracy_start": (start := _finite(tested.accuracy_start)),
+            "forgetting_start": self._forget_start(start),
             **{column.name: report.mission.get(column.name) for column in ROUND_COLUMNS},
             **{name: _finite(value) for name, value in tested.metrics.items()},
         }
@@ -194,6 +199,14 @@ class RowRecorder:
         best = now if self._best_class is None else self._best_class
         self._best_class, lost = np.fmax(best, now), np.maximum(best - now, 0.0)  # a place without samples stays NaN
         return float(np.nanmean(lost)) if np.isfinite(lost).any() else 0.0
+
+
+    def _forget_start(self, accuracy: float | None) -> float | None:
+        """Return the best past accuracy on the appearance at take-off less the present one; None without a test."""
+        if accuracy is None:
+            return None
+        self._best_start = max(self._best_start, accuracy)
+        return self._best_start - accuracy
 
 
 def _digest(*parts: bytes | Singles) -> str:
