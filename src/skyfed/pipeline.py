@@ -25,11 +25,13 @@ def new_folder(source: str) -> Path:
 
 def prepare(config: "Config") -> "Mission":
     """Prepare what the fleet faces; bad input shows here, before anything is written."""
+    from skyfed.world.expected import Camera
     from skyfed.world.mission import prepare_mission
 
     return prepare_mission(
-        config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed, config.longest_leg
-    )
+        config.field, config.flight, config.sensing, config.vehicles, config.rounds, config.seed, config.longest_leg,
+        Camera(config.sensing, config.sensor, config.world),
+    )  # fmt: skip
 
 
 def load_data(config: "Config", plain: bool) -> "Task":

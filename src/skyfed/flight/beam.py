@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from skyfed.flight.guide import NEVER, Guide, Stretch
 from skyfed.flight.problem import Problem
-from skyfed.flight.travel import Network
+from skyfed.flight.travel import Network, rounds_from
 from skyfed.types import IDLE, Bools, Floats, Ints
 
 Walk = Ints  # (T,) the point of the network in each round, IDLE where none
@@ -23,7 +23,10 @@ _SURE = 1e-9
 
 @dataclass
 class _Labels:
-    """One row per label: last point, rounds since, tracked set, amounts (n, C), visits left (n, C, W), identity."""
+    """One row per label: last point, rounds since, tracked set, amounts (n, C), visits left (n, C, W), identity.
+
+    last  (n, C) round of the last visit of each class, IDLE for none; only kept where a visit takes from the next
+    """
 
     point: Ints
     since: Ints
@@ -31,13 +34,14 @@ class _Labels:
     amount: Floats
     left: NDArray[np.int8]
     key: Ints
+    last: Ints | None = None
 
 
 @dataclass(frozen=True)
 class Cut:
     """A tangent plane of the objective at a known walk: what a walk must exceed at these prices to be better.
 
-    price  (C,) 1 / amount of the known walk      guide  at these prices, without rents
+    price  (C,) value / amount of the known walk      guide  at these prices, without rents
     known  the known walk's amounts at these prices
     """
 
@@ -52,8 +56,11 @@ class Beam:
     def __init__(self, problem: Problem, network: Network) -> None:
         self.problem, self.network = problem, network
         C, T, N = problem.classes, problem.rounds, len(network.label)
-        self._longest = int(network.rounds.max())
-        self._rounds = np.vstack([network.rounds, np.zeros((1, N), np.int64)])  # row N: nothing was visited yet
+        begin = np.zeros(N, np.int64) if problem.start is None else rounds_from(problem, problem.start, network.points)
+        self._longest = int(max(network.rounds.max(), begin.max()))
+        self._rounds = np.vstack([network.rounds, begin[None]])  # row N: nothing was visited yet
+        self._share = None if problem.pictures is None else problem.share(network.points, network.label)
+        self._takes = problem.pictures is not None and bool(problem.pictures.ends.size)
         self._member = problem.window_rounds.astype(np.int64)
         draws = np.random.default_rng(0)  # identities only: which numbers they are does not matter
         self._visit_key = draws.integers(0, 2**62, (C, T))
@@ -63,6 +70,14 @@ class Beam:
     def association(self, walk: Walk) -> Ints:
         """Return the class in each round of a walk."""
         return np.where(walk == IDLE, IDLE, self.network.label[walk])
+
+    def amounts(self, walk: Walk) -> Floats:
+        """Return what each round of a walk collects; (T,)."""
+        return self.problem.amounts(self.association(walk), self.network.points[walk])
+
+    def objective(self, walk: Walk) -> float:
+        """Return the objective of a walk."""
+        return self.problem.objective(self.association(walk), self.network.points[walk])
 
     def stretch(self, walk: Walk, first: int, stop: int) -> Stretch:
         """Return rounds first..stop-1 as a stretch that ends where the walk goes on."""
@@ -97,7 +112,9 @@ class Beam:
                 return None
             labels = self._advance(labels, guide, origin, action, t, here, psi)
             history.append((origin, action))
-        value = np.log(labels.amount).sum(axis=1)
+        if labels.last is not None:
+            self._take_from_later(labels, walk, stretch, psi)
+        value = (problem.value * np.log(labels.amount)).sum(axis=1)
         if stretch.end is not None:
             arrival = stretch.stop - 1 - labels.since + self._rounds[labels.point, stretch.end[1]]
             value = np.where(arrival <= stretch.end[0], value, _LOST)
@@ -114,32 +131,71 @@ class Beam:
         problem = self.problem
         association = self.association(kept)
         busy = np.flatnonzero(association != IDLE)
-        amount: Floats = np.bincount(association[busy], psi[association[busy], busy], problem.classes).astype(
-            np.float64
-        )
+        each = psi[association[busy], busy]
+        if self._share is not None:
+            full = problem.psi[association[busy], busy]
+            each = self.amounts(kept)[busy] * np.divide(each, full, out=np.ones_like(each), where=full > 0)
+        amount: Floats = np.bincount(association[busy], each, problem.classes).astype(np.float64)
         used = np.stack([self._member[windows] @ (association == c) for c in range(problem.classes)])
         before = busy[busy < first]
         point, since = (len(self.network.label), self._longest) if not len(before) else (kept[before[-1]], -1)
         if len(before):
             since = min(self._longest, first - 1 - int(before[-1]))
+        elif problem.start is not None:
+            since = min(self._longest, first)  # it was at the start in round -1
         return _Labels(
-            np.array([point]), np.array([since]), np.zeros(1, np.int64), amount[None] + problem.epsilon,
+            np.array([point]), np.array([since]), np.zeros(1, np.int64), amount[None] + problem.base,
             np.minimum(problem.imax[:, windows] - used, 100).astype(np.int8)[None], np.zeros(1, np.int64),
+            self._last_visits(association, first)[None] if self._takes else None,
         )  # fmt: skip
 
     def _scores(self, labels: _Labels, guide: Guide, t: int, here: Ints, future: Floats, psi: Floats) -> Floats:
         """Score idling (column 0) and visiting each point, for each label."""
         label, step = self.network.label, t - guide.stretch.first
         expected = labels.amount + future
-        now = np.log(expected).sum(axis=1)
-        room = (labels.left[:, :, here] > 0).all(axis=2)
-        gain = np.where(room, np.log1p(psi[:, t] / expected), _LOST)
+        now = (self.problem.value * np.log(expected)).sum(axis=1)
+        room = np.asarray((labels.left[:, :, here] > 0).all(axis=2))
+        gain = self._gains(labels, expected, room, t, psi)
         reached = self._rounds[labels.point] <= (labels.since + 1)[:, None]
         points = np.arange(len(label))
         after = guide.after[step][points, labels.visited[:, None] | guide.bit[label]]
-        visit = np.where(reached, now[:, None] + gain[:, label] + after, _LOST)
+        visit = np.where(reached, now[:, None] + gain + after, _LOST)
         since = np.minimum(labels.since + 1, self._longest)
         return np.column_stack([now + self._rest(guide, step, labels.point, since, labels.visited), visit])
+
+    def _gains(self, labels: _Labels, expected: Floats, room: Bools, t: int, psi: Floats) -> Floats:
+        """What a visit of each point in round t adds to the objective of each label; (n, N)."""
+        label, value = self.network.label, self.problem.value
+        if self._share is None:
+            return np.where(room, value * np.log1p(psi[:, t] / expected), _LOST)[:, label]
+        part = (self._brings(labels, t, psi) / expected)[:, label] * self._share
+        return np.where(room[:, label], value[label] * np.log1p(part), _LOST)
+
+    def _brings(self, labels: _Labels, t: int, psi: Floats) -> Floats:
+        """What a visit of each class's centre in round t brings each label; (n, C) or (1, C)."""
+        fresh = None if labels.last is None else self.problem.fresh(t, labels.last)
+        return psi[None, :, t] if fresh is None else np.minimum(psi[:, t], fresh)
+
+    def _last_visits(self, association: Ints, first: int) -> Ints:
+        rounds = np.arange(first)
+        visits = association[:first] == np.arange(self.problem.classes)[:, None]
+        return np.asarray(np.where(visits, rounds, IDLE).max(axis=1, initial=IDLE))
+
+    def _take_from_later(self, labels: _Labels, walk: Walk, stretch: Stretch, psi: Floats) -> None:
+        """Lower the amounts by what the stretch's visits took from each class's first visit after it."""
+        assert labels.last is not None
+        association = self.association(walk)
+        before = self._last_visits(association, stretch.first)
+        for c in np.unique(association[stretch.stop :]):
+            if c == IDLE:
+                continue
+            t = stretch.stop + int(np.flatnonzero(association[stretch.stop :] == c)[0])
+            share = self.problem.share(self.network.points[walk[t : t + 1]], np.array([c]))[0]
+            new, old = (self.problem.fresh(t, last) for last in (labels.last, before[None]))
+            assert new is not None
+            assert old is not None
+            labels.amount[:, c] += share * (np.minimum(psi[c, t], new[:, c]) - np.minimum(psi[c, t], old[:, c]))
+        np.maximum(labels.amount, self.problem.base, out=labels.amount)
 
     def _proven_worse(self, labels: _Labels, cut: Cut, t: int) -> Bools:
         """Tell of idling and of visiting each point whether the tangent plane's best end is below the known walk's."""
@@ -189,8 +245,15 @@ class Beam:
         amount, left, visited = labels.amount[origin], labels.left[origin], labels.visited[origin]
         busy = np.flatnonzero(action != IDLE)
         label = self.network.label[action[busy]]
-        amount[busy, label] += psi[label, t]
+        last = None if labels.last is None else labels.last[origin]
+        if self._share is None:
+            amount[busy, label] += psi[label, t]
+        else:
+            brings = np.broadcast_to(self._brings(labels, t, psi), (len(labels.point), len(psi)))
+            amount[busy, label] += brings[origin[busy], label] * self._share[action[busy]]
+        if last is not None:
+            last[busy, label] = t
         visited[busy] |= guide.bit[label]
         for w in here:
             left[busy, label, w] -= 1
-        return _Labels(point, since, visited, amount, left, key)
+        return _Labels(point, since, visited, amount, left, key, last)

@@ -26,11 +26,12 @@ def solve(problem: Problem, options: Options) -> Plan:
         raise InfeasibleError("every disc is covered by others: no class can be sensed")
     # a speed limit and closed legs both make travel take rounds
     travels = not never_binds(problem) or any("legs" in constraint.kinds for constraint in problem.constraints)
+    travels = travels or problem.pictures is not None or problem.start is not None
     association, positions, bound, note = (plan_by_travel if travels else _unlimited)(problem, options)
     if problem.constraints:
         note += "; " if note else ""
         note += f"bound proven without {names(problem.constraints)}: it holds, and may be loose"
-    objective = problem.objective(association)
+    objective = problem.objective(association, positions)
     return Plan(positions, association, objective, max(bound, objective), time.process_time() - begin, "exact", note)
 
 

@@ -16,19 +16,20 @@ from skyfed.flight.discs import anchor, impossible_steps
 from skyfed.flight.legs import fly_leg, flyable_steps
 from skyfed.flight.place import PlacementError, place
 from skyfed.flight.problem import Options, Problem
+from skyfed.flight.travel import rounds_from
 from skyfed.rng import stream
 from skyfed.types import IDLE, Floats, Ints, Plan
 
-# collected so far, rounds until arrival, what a visit would add, all per class -> class
-Choice = Callable[[Floats, Ints, Floats], int]
+# classes; what stands inside the logarithm so far, rounds until arrival, what a visit would add, for each -> its index
+Choice = Callable[[Ints, Floats, Ints, Floats], int]
 
 
 @supports("points", "legs")
 def solve_greedy(problem: Problem, options: Options) -> Plan:
     """Fly to whatever adds most to the objective for each round it takes."""
 
-    def most(collected: Floats, arrival: Ints, added: Floats) -> int:
-        gain = np.log1p(added / (collected + problem.epsilon))
+    def most(classes: Ints, amount: Floats, arrival: Ints, added: Floats) -> int:
+        gain = problem.value[classes] * np.log1p(added / amount)
         return int((gain / np.maximum(1, arrival)).argmax())
 
     return _fly(problem, options, "greedy", most)
@@ -38,14 +39,14 @@ def solve_greedy(problem: Problem, options: Options) -> Plan:
 def solve_random(problem: Problem, options: Options) -> Plan:
     """Fly to any class that may be visited next."""
     rng = stream(options.seed, "random flight", vehicle=options.vehicle)
-    return _fly(problem, options, "random", lambda collected, arrival, added: int(rng.integers(len(arrival))))
+    return _fly(problem, options, "random", lambda classes, amount, arrival, added: int(rng.integers(len(arrival))))
 
 
 @supports("points", "legs")
 def solve_hover(problem: Problem, options: Options) -> Plan:
     """Stay at the class with most data over time and visit it whenever C5 allows."""
     total = np.where([anchor(problem, c) is not None for c in range(problem.classes)], problem.psi.sum(axis=1), -1.0)
-    return _fly(problem, options, "hover", lambda collected, arrival, added: 0, only=int(total.argmax()))
+    return _fly(problem, options, "hover", lambda classes, amount, arrival, added: 0, only=int(total.argmax()))
 
 
 def _fly(problem: Problem, options: Options, method: str, choose: Choice, only: int | None = None) -> Plan:
@@ -65,7 +66,7 @@ def _fly(problem: Problem, options: Options, method: str, choose: Choice, only: 
                 association[error.rounds[-1]] = IDLE  # a visit that cannot be flown is left out
             else:
                 raise InfeasibleError(f"{method}: {error}") from None
-    objective = problem.objective(association)
+    objective = problem.objective(association, positions)
     return Plan(positions, association, objective, np.inf, time.process_time() - begin, method, note)
 
 
@@ -76,9 +77,11 @@ def _walk(problem: Problem, choose: Choice, only: int | None) -> Ints:
     travel = _travel_rounds(problem, anchors)
     association = np.full(problem.rounds, IDLE)
     collected = np.zeros(problem.classes)
+    last = np.full((1, problem.classes), IDLE)
+    first = _first_rounds(problem, anchors)
     now, here = -1, -1
     while True:
-        soonest = {c: now + (int(travel[here, c]) if here >= 0 else 1) for c in labels}
+        soonest = {c: now + int(travel[here, c] if here >= 0 else first[c]) for c in labels}
         arrivals = {c: _first_open(problem, association, c, t) for c, t in soonest.items()}
         reachable = [(c, t) for c, t in arrivals.items() if t < problem.rounds]
         if not reachable:
@@ -86,10 +89,15 @@ def _walk(problem: Problem, choose: Choice, only: int | None) -> Ints:
         # one that must wait for its window is only an option when nothing else is nearer
         prompt = [(c, t) for c, t in reachable if t == soonest[c]] or reachable
         classes, rounds = np.array(prompt).T
-        pick = choose(collected[classes], rounds - now, problem.psi[classes, rounds])
+        added = problem.psi[classes, rounds]
+        for k, (c, t) in enumerate(prompt):
+            if (fresh := problem.fresh(t, last)) is not None:
+                added[k] = min(added[k], fresh[0, c])
+        pick = choose(classes, collected[classes] + problem.base[classes], rounds - now, added)
         here, now = int(classes[pick]), int(rounds[pick])
         association[now] = here
-        collected[here] += problem.psi[here, now]
+        collected[here] += added[pick]
+        last[0, here] = now
 
 
 def _first_open(problem: Problem, association: Ints, c: int, t: int) -> int:
@@ -100,6 +108,18 @@ def _first_open(problem: Problem, association: Ints, c: int, t: int) -> int:
     while t < problem.rounds and (full & (spans[:, 0] <= t) & (t < spans[:, 1])).any():
         t += 1
     return t
+
+
+def _first_rounds(problem: Problem, anchors: list[Floats | None]) -> Ints:
+    """Rounds from where the vehicle is to each anchor: one where it may begin anywhere."""
+    rounds = np.ones(problem.classes, np.int64)
+    for c, point in enumerate(anchors):
+        if problem.start is None or point is None:
+            continue
+        rounds[c] = rounds_from(problem, problem.start, point[None])[0]
+        if rounds[c] == 1 and not flyable_steps(problem, problem.start[None], point[None]).all():
+            rounds[c] = 2
+    return rounds
 
 
 def _travel_rounds(problem: Problem, anchors: list[Floats | None]) -> Ints:

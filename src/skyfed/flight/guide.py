@@ -53,9 +53,11 @@ class Guide:
         self.bit = np.zeros(problem.classes, np.int64)  # of a class in a set, 0 where it is not tracked
         self.bit[tracked] = 2 ** np.arange(len(tracked))
         sets = np.arange(self.sets)
-        bonus = price * problem.epsilon - 1 - np.log(price) - np.log(problem.epsilon)
+        worth, base = problem.value, problem.base
+        bonus = price * base - worth - worth * np.log(price) - worth * np.log(base) + worth * np.log(worth)
         now = slice(stretch.first, stretch.stop)
         gain = (price[:, None] * problem.psi - rent @ problem.window_rounds)[:, now].astype(np.float32)
+        gain[problem.closed[:, now]] = NEVER
         self.arrive = np.full((L + pad + 1, N, self.sets), NEVER, np.float32)
         self.after = np.zeros((L, N, self.sets), np.float32)
         if stretch.end is not None:

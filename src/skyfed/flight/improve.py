@@ -6,7 +6,7 @@ from skyfed.flight.beam import Beam, Cut, Walk
 from skyfed.flight.guide import Guide, Stretch, most_tracked
 from skyfed.flight.problem import Problem
 from skyfed.flight.travel import Network
-from skyfed.types import IDLE, Floats, Ints
+from skyfed.types import IDLE, Floats
 
 _LENGTH = 20  # rounds of a stretch, about
 _NOISE = 0.5  # spread of log(psi) in a search that is to find something else
@@ -87,7 +87,7 @@ class Improvement:
             self._known.append(other)
 
     def _worth(self, walk: Walk) -> float:
-        return self._problem.objective(self.beam.association(walk))
+        return self.beam.objective(walk)
 
     def _polished(self, value: float, walk: Walk, first: int, stop: int) -> tuple[float, Walk]:
         T = self._problem.rounds
@@ -104,24 +104,27 @@ class Improvement:
         problem = self._problem
         association = self.beam.association(walk)
         stretch = self.beam.stretch(walk, first, stop)
-        inside = _amounts(problem, association, slice(first, stop), psi)
+        inside = self._amounts(walk, slice(first, stop), psi)
         outside = association.copy()
         outside[first:stop] = IDLE
         missing = np.flatnonzero(problem.collected(outside) <= 0)
-        total = problem.collected(association) + problem.epsilon
-        price = 1 / np.maximum(total, 1 / _HIGHEST)
+        total = problem.collected(association, self._network.points[walk]) + problem.base
+        price = problem.value / np.maximum(total, 1 / _HIGHEST)
         tracked = missing[: most_tracked(self._network, stretch.length)]
         future = np.maximum(0.0, inside.sum(axis=1)[None] - np.cumsum(inside, axis=1).T)
         future[:, tracked] = 0.0
         guide = Guide(problem, self._network, stretch, price, self._rent, tracked)
         cut = None
         if psi is None and not len(missing):
-            free = Guide(problem, self._network, stretch, 1 / total, np.zeros_like(self._rent), tracked)
-            cut = Cut(1 / total, free, float(problem.classes))  # each class's amount times its price is 1
+            plane = problem.value / total
+            free = Guide(problem, self._network, stretch, plane, np.zeros_like(self._rent), tracked)
+            cut = Cut(plane, free, float(problem.value.sum()))  # each class's amount times its price is its value
         return self.beam.fly(walk, guide, future, width, psi, cut)
 
-
-def _amounts(problem: Problem, association: Ints, rounds: slice, psi: Floats | None) -> Floats:
-    """What each class collects in each of these rounds; (C, rounds)."""
-    visits = association[rounds] == np.arange(problem.classes)[:, None]
-    return np.where(visits, (problem.psi if psi is None else psi)[:, rounds], 0.0)
+    def _amounts(self, walk: Walk, rounds: slice, psi: Floats | None) -> Floats:
+        """What each class collects in each of these rounds; (C, rounds)."""
+        problem = self._problem
+        visits = self.beam.association(walk)[rounds] == np.arange(problem.classes)[:, None]
+        if psi is None and problem.pictures is not None:
+            return np.where(visits, self.beam.amounts(walk)[rounds], 0.0)
+        return np.where(visits, (problem.psi if psi is None else psi)[:, rounds], 0.0)

@@ -16,21 +16,37 @@ class SolverError(Exception):
 
 
 class Model:
-    """Maximise sum_c z_c with z_c <= log(y_c + epsilon) by tangents; columns and rows can be added between solves.
+    """Maximise sum_c value_c z_c with z_c <= log(y_c + epsilon_c) by tangents; columns and rows may be added later.
 
     Of the last solve: timed_out; share (the cells), collected (y_c), excess (how far z_c lies above the logarithm) and
     added (the columns added later); after a continuous one also reduced_costs (how the maximum would change with each
     cell) and prices (the rows' dual values).
     """
 
-    def __init__(self, top: Floats, classes: int, epsilon: float, seconds: float, least: float = -INFINITY) -> None:
-        """Start with columns only: cells from 0 to `top`, whole if `integral` is asked for; y_c >= 0; z_c >= least."""
+    def __init__(
+        self,
+        top: Floats,
+        classes: int,
+        epsilon: float | Floats,
+        seconds: float,
+        least: float = -INFINITY,
+        value: Floats | None = None,
+        most: Floats | None = None,
+    ) -> None:
+        """Start with columns only: cells from 0 to `top`, whole if `integral` is asked for; y_c >= 0; z_c >= least.
+
+        value  (C,) worth of each logarithm, 1 without      most  (C,) y_c <= most
+        """
         self._solver = highspy.Highs()
         self._set(output_flag=False, threads=1, random_seed=0, time_limit=seconds)
-        self._cells, self._classes, self._epsilon = len(top), classes, epsilon
+        self._cells, self._classes, self._epsilon = len(top), classes, np.broadcast_to(epsilon, classes)
         counts = (len(top) + classes, classes)
         cost, lower = np.repeat([0.0, 1.0], counts), np.repeat([0.0, least], counts)
         upper = np.append(top, np.full(2 * classes, INFINITY))
+        if value is not None:
+            cost[-classes:] = value
+        if most is not None:
+            upper[len(top) : len(top) + classes] = most
         none = np.empty(0, np.int32)
         self._solver.addCols(len(cost), cost, lower, upper, 0, np.zeros(len(cost), np.int32), none, np.empty(0))
         self._solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
@@ -50,8 +66,9 @@ class Model:
         """Bound z_c by the tangents at points; `labels`, broadcast to them, are their classes, else (..., C)."""
         labels = np.broadcast_to(np.arange(self._classes) if labels is None else labels, points.shape).ravel()
         points = points.ravel()
-        slope = 1 / (points + self._epsilon)
-        height = np.log(points + self._epsilon) - slope * points
+        epsilon = self._epsilon[labels]
+        slope = 1 / (points + epsilon)
+        height = np.log(points + epsilon) - slope * points
         amounts = self._cells + labels
         columns = np.stack([amounts, amounts + self._classes], axis=1).ravel()
         values = np.stack([-slope, np.ones(len(slope))], axis=1).ravel()

@@ -78,12 +78,30 @@ class _Visits:
                 raise PlacementError([int(t) for t in self.rounds[np.asarray(self._labels) == c][:1]])
             far = np.hypot(*(points - problem.centres[c]).T)
             self._points[c] = points
-            self._scores[c] = np.exp(-far / problem.decay_length) if rng is None else rng.random(len(points))
+            if rng is not None:
+                self._scores[c] = rng.random(len(points))
+            elif problem.pictures is not None:
+                self._scores[c] = problem.share(points, np.full(len(points), c))
+            else:
+                self._scores[c] = np.exp(-far / problem.decay_length)
         self._links: dict[tuple[int, int, int], Bools] = {}
         self._banned: dict[int, list[tuple[int, int]]] = {}
         self._chosen: list[int] = []
         self._usable: list[Bools] = [np.ones(len(self._points[c]), bool) for c in self._labels]
         self._opened: set[tuple[int, bool]] = set()
+        self._worth = problem.psi[association[self.rounds], self.rounds]
+        if problem.pictures is not None:  # what a sample adds to the objective
+            price = problem.value / (problem.collected(association) + problem.base)
+            self._worth = problem.amounts(association)[self.rounds] * price[association[self.rounds]]
+        if problem.start is not None and len(self.rounds):
+            self._usable[0] &= self._in_reach(problem.start)
+
+    def _in_reach(self, start: Floats) -> Bools:
+        """Tell which points of the first visit can be flown to from the start, as far as the distance tells."""
+        points, steps = self._points[self._labels[0]], int(self.rounds[0]) + 1
+        if steps == 1:
+            return np.asarray(flyable_steps(self._problem, start[None], points)[0])
+        return np.asarray(np.hypot(*(points - start).T) <= steps * self._problem.vmax + SLACK)
 
     def ban(self, visit: int) -> None:
         """Never again use the points last chosen for this visit and the next one together."""
@@ -93,7 +111,7 @@ class _Visits:
         """Keep only points of the first or last visit from which the rounds before or after it can be flown."""
         c, t = self._labels[visit], int(self.rounds[visit])
         idle = t if first else self._problem.rounds - 1 - t
-        ends = [(None, point) if first else (point, None) for point in self._points[c]]
+        ends = [(self._problem.start, point) if first else (point, None) for point in self._points[c]]
         reached = np.array([fly_leg(self._problem, start, stop, idle) is not None for start, stop in ends])
         self._usable[visit] &= reached
         if (visit, first) in self._opened or not self._usable[visit].any():
@@ -110,9 +128,11 @@ class _Visits:
         value: Floats = np.empty(0)
         came: list[Ints] = []
         for v, (t, c) in enumerate(zip(self.rounds, self._labels, strict=True)):
-            own = np.where(self._usable[v], self._problem.psi[c, t] * self._scores[c], _UNREACHED)
+            own = np.where(self._usable[v], self._worth[v] * self._scores[c], _UNREACHED)
             if v == 0:
                 value = own
+                if not self._usable[v].any():
+                    raise PlacementError([int(t)])
                 continue
             link = self._link(v)
             if v in self._banned:
@@ -177,7 +197,7 @@ def _fill_idle(problem: Problem, positions: Floats, visits: Ints) -> int | None:
     for v, (start, stop) in enumerate(pairwise([-1, *(int(t) for t in visits), problem.rounds])):
         if stop - start < 2:
             continue
-        here = positions[start] if start >= 0 else None
+        here = positions[start] if start >= 0 else problem.start
         there = positions[stop] if stop < problem.rounds else None
         leg = fly_leg(problem, here, there, stop - start - 1)
         if leg is None:

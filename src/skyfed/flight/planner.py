@@ -27,6 +27,7 @@ METHODS = {
     "scip": "skyfed.flight.scip:solve",
 }
 FALLBACK = "greedy"
+_PAPER_ONLY = ("sca", "scip")  # state Eq. 4 themselves
 _BEYOND = 0.05  # of the region's shorter side: discs are estimates, and may reach a little over its edge
 
 
@@ -39,6 +40,7 @@ def plan(problem: Problem, method: str = "exact", options: Options | None = None
     options = options or Options()
     begin = time.process_time()
     refuse_unsupported(method, problem.constraints)
+    refuse_objective(method, "paper" if problem.pictures is None else "pictures", problem.start is not None)
     closed = _closed_discs(problem)
     try:
         return _noted(problem, _solved(problem, method, options), closed)
@@ -58,7 +60,9 @@ def plan(problem: Problem, method: str = "exact", options: Options | None = None
     except Exception as error:
         raise InfeasibleError(f"flight.method = {method!r}: {reason}; the fallback failed too: {error}") from None
     note = f"fallback {FALLBACK}: {method} failed ({reason})"
-    bound = float(np.log(problem.psi.sum(axis=1) + problem.epsilon).sum())  # every class collects all there is
+    bound = float(
+        (problem.value * np.log(problem.psi.sum(axis=1) + problem.base)).sum()
+    )  # every class collects all there is
     spent = time.process_time() - begin
     return _noted(problem, replace(instead, bound=bound, seconds=spent, method=method, note=note), closed)
 
@@ -75,6 +79,14 @@ def refuse_unsupported(method: str, constraints: Sequence[Constraint]) -> None:
             f"flight.method = {method!r} does not support constraint {constraint.name} "
             f"(it restricts {' and '.join(kinds)}); use {' or '.join(able) or own}"
         )
+
+
+def refuse_objective(method: str, objective: str, replans: bool = False) -> None:
+    """Raise BadInputError if a method knows only the paper's objective, and flights that may begin anywhere."""
+    if method in _PAPER_ONLY and (objective != "paper" or replans):
+        asked = 'flight.objective = "paper"' if objective != "paper" else "flight.replan = 0"
+        able = ", ".join(name for name in METHODS if name not in _PAPER_ONLY)
+        raise BadInputError(f"flight.method = {method!r}: allowed with it: {asked}; others: {able}")
 
 
 def _supported(method: str) -> frozenset[Kind]:

@@ -1,8 +1,8 @@
 """A proven bound on flights under a speed limit, by column generation.
 
-The relaxation mixes walks: maximise sum_c log(sum_w x_w y_w[c] + eps) with sum_w x_w <= 1 and C5 on average. Its dual
-prices a visit; `WalkSearch` finds the walk of most worth at these prices, which is a proven bound for any prices and
-a new column.
+The relaxation mixes walks: maximise sum_c log(sum_w x_w y_w[c] + eps) with sum_w x_w <= 1 and C5 on average. With the
+objective "pictures" a logarithm has a value, and what is held stands in eps's place. The dual prices a visit;
+`WalkSearch` finds the walk of most worth at these prices, which is a proven bound for any prices and a new column.
 """
 
 import numpy as np
@@ -28,10 +28,11 @@ class WalkMixture:
         C = problem.classes
         self._member = problem.window_rounds.astype(np.float64)  # (W, T)
         self._visits: list[Floats] = []
-        level = problem.psi.sum(axis=1) / C + problem.epsilon
-        self._prices = prices or (1 / level, np.zeros(problem.imax.shape))
+        level = problem.psi.sum(axis=1) / C + problem.base
+        self._prices = prices or (problem.value / level, np.zeros(problem.imax.shape))
         # columns: y_c, z_c, then one per walk; rows: y_c, C5, the walks' shares, then tangents
-        self._model = Model(np.empty(0), C, problem.epsilon, seconds, least=-100.0)
+        counts = {} if problem.pictures is None else {"value": problem.value, "most": problem.most}
+        self._model = Model(np.empty(0), C, problem.base, seconds, least=-100.0, **counts)
         limits = np.concatenate([np.zeros(C), problem.imax.ravel(), [1.0]])
         labels = np.arange(C)
         self._model.add_rows(csr_matrix((np.ones(C), (labels, labels)), shape=(len(limits), 2 * C)), limits)
@@ -47,7 +48,7 @@ class WalkMixture:
         for _ in range(most):
             pay = worth[:, None] * problem.psi - rent @ self._member
             value, walk = self._search.best(pay)
-            proven = float((worth * problem.epsilon - 1 - np.log(worth)).sum() + (rent * problem.imax).sum() + value)
+            proven = float(self._free(worth).sum() + (rent * problem.imax).sum() + value)
             if proven < bound:
                 bound, centre = proven, (worth, rent)
             self._add_walk(walk)
@@ -58,6 +59,16 @@ class WalkMixture:
             rent = _SMOOTHING * centre[1] + (1 - _SMOOTHING) * next_rent
         self._prices = centre
         return bound
+
+    def _free(self, worth: Floats) -> Floats:
+        """The most that value * log(y + base) - worth * y can be over the amounts y; (C,)."""
+        value, base = self._problem.value, self._problem.base
+        anything = worth * base - value - value * np.log(worth) + value * np.log(value)
+        if self._problem.pictures is None:
+            return anything
+        most = self._problem.most  # what pictures are worth ends where all are taken
+        all_there_is = value * np.log(most + base) - worth * most
+        return np.where(value / worth - base > most, all_there_is, anything)
 
     @property
     def prices(self) -> tuple[Floats, Floats]:

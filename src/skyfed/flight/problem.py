@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 
 from skyfed.errors import BadInputError
 from skyfed.flight.constraints.base import Constraint, ConstraintSpec
+from skyfed.flight.pictures import Pictures
 from skyfed.imports import OWN, check_path
 from skyfed.settings import StrictSettings
 from skyfed.types import IDLE, Bools, Floats, Ints
@@ -50,6 +51,17 @@ class FlightSettings(StrictSettings):
         [],
         description='constraints of your own: "package.module:Name", "path/to/file.py:Name", or a table with that as '
         "`use` and the constraint's settings beside it (docs/constraint.md)",
+    )
+    objective: Literal["paper", "pictures"] = Field(
+        "paper",
+        description="what flights maximise: paper: Eq. 4; pictures: sum over classes of value * log(held + "
+        "samples that the sensing model is expected to bring)",
+    )
+    occurring: float = Field(
+        500.0,
+        gt=0,
+        description="objective pictures with footprint: samples of each class that are expected to occur in "
+        "a vehicle's field during the mission",
     )
     windows: Windows = Field("paper", description="C5's windows: as printed, or every C consecutive rounds")
     epsilon: float = Field(1e-6, gt=0, le=1, description="epsilon_tol inside the logarithm (Eq. 4)")
@@ -99,7 +111,7 @@ class Problem:
 
     centres       (C, 2) m            mu_{u,c}
     radii         (C,) m              zeta * lambda_{u,c}
-    psi           (C, T)              psi_{u,c}^t
+    psi           (C, T)              psi_{u,c}^t; with pictures: samples that a visit brings from the centre
     imax          (C, W) whole        I_max, one column per window
     dmin, vmax    m                   least and most distance between two rounds; vmax is infinite where not limited
     windows       "paper" | "rolling" which rounds a window of C5 holds
@@ -107,6 +119,9 @@ class Problem:
     region        (width, height) m   idle vehicles stay inside where they can; not a constraint of the paper
     decay_length  m                   how fast sensing fades with distance; used only to choose positions inside discs
     constraints                       constraints of the user's own, besides the paper's
+    pictures                          what the objective "pictures" needs besides; None: the paper's objective
+    start         (2,) m              where the vehicle is one round before the first; None: it may begin anywhere
+    flown         rounds              of the same mission that lie before these: where C5's windows are
     """
 
     centres: Floats
@@ -120,6 +135,9 @@ class Problem:
     region: tuple[float, float] = (1000.0, 1000.0)
     decay_length: float = 50.0
     constraints: Sequence[Constraint] = ()
+    pictures: Pictures | None = None
+    start: Floats | None = None
+    flown: int = 0
 
     def __post_init__(self) -> None:
         for name, kind in (("centres", np.float64), ("radii", np.float64), ("psi", np.float64), ("imax", None)):
@@ -128,6 +146,8 @@ class Problem:
             except (TypeError, ValueError):
                 raise BadInputError(f"flight problem: {name} is not an array of numbers") from None
             object.__setattr__(self, name, array)
+        if self.start is not None:
+            object.__setattr__(self, "start", np.asarray(self.start, np.float64))
         if self.psi.ndim != 2:
             raise BadInputError(f"flight problem: psi has shape {self.psi.shape}; allowed: (classes, rounds)")
         C, T = self.psi.shape
@@ -146,6 +166,12 @@ class Problem:
             (0 <= self.dmin <= _FARTHEST and self.vmax > 0, f"dmin must be 0 to {_FARTHEST:g} m, vmax above 0"),
             (self.vmax >= self.dmin, f"vmax = {self.vmax} is below dmin = {self.dmin}: the vehicle could not move"),
             (0 < self.epsilon < np.inf, "epsilon must be above 0 and finite"),
+            (
+                self.start is None or (self.start.shape == (2,) and bool(np.isfinite(self.start).all())),
+                "start: 2 numbers",
+            ),
+            (self.flown >= 0, "flown must be 0 or more"),
+            *((False, line) for line in (self.pictures.problems(C, T) if self.pictures else [])),
             (known, "constraints must be objects of subclasses of skyfed.flight.Constraint"),
         ]
         for holds, message in checks:
@@ -170,7 +196,8 @@ class Problem:
     @property
     def spans(self) -> Ints:
         """First round and one past the last of every window; (W, 2)."""
-        return window_spans(self.classes, self.rounds, self.windows)
+        spans = window_spans(self.classes, self.flown + self.rounds, self.windows) - self.flown
+        return np.maximum(0, spans[spans[:, 1] > 0]) if self.flown else spans
 
     @cached_property
     def window_rounds(self) -> Bools:
@@ -183,15 +210,73 @@ class Problem:
         """The problem without the user's constraints: a relaxation, so its bounds hold for the whole problem too."""
         return replace(self, constraints=()) if self.constraints else self
 
-    def collected(self, association: Ints) -> Floats:
-        """Sum over time of I * psi for each class; (C,)."""
+    @cached_property
+    def base(self) -> Floats:
+        """What stands inside the logarithm beside what is collected; (C,)."""
+        return np.full(self.classes, self.epsilon) if self.pictures is None else self.pictures.held
+
+    @cached_property
+    def value(self) -> Floats:
+        """Worth of each class's logarithm; (C,)."""
+        return np.ones(self.classes) if self.pictures is None else self.pictures.value
+
+    @cached_property
+    def most(self) -> Floats:
+        """The most that any flight collects of each class; (C,)."""
+        total = self.psi.sum(axis=1)
+        if self.pictures is None or not self.pictures.ends.size:
+            return np.asarray(total)
+        ends = self.pictures.ends
+        return np.asarray(np.minimum(total, ends[:, -1] - (ends - self.psi).min(axis=1)))  # all that is ever in view
+
+    @cached_property
+    def closed(self) -> Bools:
+        """Which classes the way from the start keeps out of reach in which rounds; (C, T)."""
+        if self.start is None:
+            return np.zeros(self.psi.shape, bool)
+        far = np.hypot(*(self.centres - self.start).T) - self.radii
+        return np.asarray(far[:, None] > (np.arange(self.rounds) + 1) * self.vmax + 1e-9)
+
+    def share(self, points: Floats, label: Ints) -> Floats:
+        """Which part of its samples each point (n, 2) over a disc shows, 1 at the centre; the paper's counts all."""
+        if self.pictures is None:
+            return np.ones(len(points))
+        return self.pictures.share(points - self.centres[label], label, self.decay_length)
+
+    def fresh(self, t: int, last: Ints) -> Floats | None:
+        """The most that visits in round t bring after those of rounds `last` (n, C), IDLE for none; None: no limit."""
+        if self.pictures is None or not self.pictures.ends.size:
+            return None
+        ends = self.pictures.ends
+        before = ends[np.arange(self.classes), np.maximum(last, 0)]
+        return np.where(last == IDLE, np.inf, ends[:, t] - before)
+
+    def amounts(self, association: Ints, positions: Floats | None = None) -> Floats:
+        """What each round collects, (T,); without positions as if all visits were at the centres."""
         rounds = np.flatnonzero(association != IDLE)
         labels = association[rounds]
-        return np.asarray(np.bincount(labels, self.psi[labels, rounds], self.classes), np.float64)
+        amount = np.zeros(self.rounds)
+        amount[rounds] = self.psi[labels, rounds]
+        if self.pictures is None:
+            return amount
+        if self.pictures.ends.size:
+            for c in np.unique(labels):
+                own = rounds[labels == c]
+                new = np.diff(self.pictures.ends[c, own], prepend=-np.inf)
+                amount[own] = np.minimum(amount[own], new)
+        if positions is not None:
+            amount[rounds] *= self.share(positions[rounds], labels)
+        return amount
 
-    def objective(self, association: Ints) -> float:
-        """Objective of an association, nats (Eq. 4)."""
-        return float(np.log(self.collected(association) + self.epsilon).sum())
+    def collected(self, association: Ints, positions: Floats | None = None) -> Floats:
+        """Sum over time of what is collected of each class, of I * psi in the paper; (C,)."""
+        rounds = np.flatnonzero(association != IDLE)
+        labels, amount = association[rounds], self.amounts(association, positions)
+        return np.asarray(np.bincount(labels, amount[rounds], self.classes), np.float64)
+
+    def objective(self, association: Ints, positions: Floats | None = None) -> float:
+        """Objective of an association, nats (Eq. 4); pictures need the positions, without them it is never less."""
+        return float((self.value * np.log(self.collected(association, positions) + self.base)).sum())
 
 
 def labels_of(indicators: Floats) -> Ints:

@@ -10,12 +10,14 @@ import numpy as np
 
 from skyfed.arrays import read_npz
 from skyfed.flight.constraints.base import ConstraintSpec, load_constraints
+from skyfed.flight.pictures import Pictures
 from skyfed.flight.planner import plan
 from skyfed.flight.problem import Options, Problem, ScaSettings
 from skyfed.types import Plan
 from skyfed.workers import Crew
 
 _ARRAYS = ("centres", "radii", "psi", "imax")  # of a problem; the rest of it is plain values
+_COUNTED = ("held", "value", "spread", "ends")  # of its pictures, beside the side
 
 
 def plan_fleet(
@@ -36,16 +38,22 @@ def handle(job: bytes) -> bytes:
     options = Options(**settings["options"] | {"sca": ScaSettings(**settings["options"]["sca"])})
     scalars = settings["problem"] | {"region": tuple(settings["problem"]["region"])}
     constraints = load_constraints([ConstraintSpec(**spec) for spec in settings["constraints"]])
+    if "held" in archive:
+        scalars["pictures"] = Pictures(**{name: archive[name] for name in _COUNTED}, side=settings["side"])
     return pack_plan(plan(Problem(**arrays, **scalars, constraints=constraints), settings["method"], options))
 
 
 def _pack_job(problem: Problem, method: str, options: Options) -> bytes:
-    given = {f.name: getattr(problem, f.name) for f in fields(problem) if f.name != "constraints"}
+    given = {f.name: getattr(problem, f.name) for f in fields(problem) if f.name not in ("constraints", "pictures")}
+    given["start"] = None if problem.start is None else problem.start.tolist()
     arrays = {name: given.pop(name) for name in _ARRAYS}
+    if problem.pictures is not None:
+        arrays |= {name: getattr(problem.pictures, name) for name in _COUNTED}
     settings = {
         "method": method,
         "options": {f.name: getattr(options, f.name) for f in fields(options)} | {"sca": options.sca.model_dump()},
         "problem": given,
+        "side": problem.pictures.side if problem.pictures else 0.0,
         "constraints": [constraint.spec() for constraint in problem.constraints],  # the worker imports them itself
     }
     return _archive(told=json.dumps(settings), **arrays)

@@ -4,6 +4,8 @@ The bound comes from relaxations on the optimistic network (`pricing`, `visited_
 large-neighbourhood search on the flyable one (`improve`). Both networks are `travel`'s.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from skyfed.errors import InfeasibleError
@@ -46,19 +48,28 @@ def association_bound(problem: Problem, options: Options) -> float:
 
 def plan_by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, float, str]:
     """Prove a bound, then search; returns association, positions, bound and note."""
+    if problem.pictures is not None:
+        scale = float(problem.psi.max()) or 1.0
+        unit = replace(problem, psi=problem.psi / scale, pictures=problem.pictures.scaled(scale))
+        association, positions, bound, note = _plan_by_travel(unit, options)
+        return association, positions, bound + float(problem.value.sum()) * np.log(scale), note
+    return _plan_by_travel(problem, options)
+
+
+def _plan_by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, float, str]:
     network = optimistic_network(problem)
-    if is_small(problem):
+    if is_small(problem) and problem.pictures is None:  # pictures also depend on where inside a disc
         bound, association, positions = solve_small(problem, network)
         if association is not None:
             return _as_asked(problem, options, association, positions, bound)
     search = WalkSearch(problem, network)
     mixture = WalkMixture(problem, search, options.seconds)
     bound = mixture.generate(_BOUND_STEPS, _BOUND_GAP, _BOUND_WORK)
-    if never_binds(problem):
+    if never_binds(problem) and problem.pictures is None and problem.start is None:
         bound = min(bound, association_bound(problem, options))
     price, rent = mixture.prices
-    start = 1 / np.maximum(0.7 * (mixture.agreement * problem.psi).sum(axis=1), _LOWEST)
-    if problem.rounds <= _SHORT * problem.classes:
+    start = problem.value / np.maximum(0.7 * (mixture.agreement * problem.psi).sum(axis=1), _LOWEST)
+    if problem.rounds <= _SHORT * problem.classes and problem.pictures is None:  # pictures are held of every class
         proven, start = visited_bound(problem, network, start)
         bound = min(bound, proven)
     else:
@@ -94,10 +105,10 @@ def _search(
     expected = agreement * problem.psi
     later = expected.sum(axis=1)[None] - np.cumsum(expected, axis=1).T
     nothing, free = np.zeros((T, C)), np.zeros_like(rent)
-    enough = bound + C * np.log1p(-_GOOD)
+    enough = bound + float(problem.value.sum()) * np.log1p(-_GOOD)
     work = min(_MOST_WORK, _WORK * T**3)
     starts = [(price, rent, later)]
-    if T <= _SHORT * C:
+    if T <= _SHORT * C and problem.pictures is None:
         starts = [(start, free, nothing), *starts]
     for prices, rents, future in starts:
         best.begin()
@@ -119,8 +130,8 @@ def _placed(problem: Problem, found: Improvement) -> tuple[Ints, Floats]:
             continue
         tried.add(association.tobytes())
         placed = _repaired(problem, association, _positions(found.beam.network, walk))
-        if placed is not None and problem.objective(placed[0]) > value:
-            value, best = problem.objective(placed[0]), placed
+        if placed is not None and problem.objective(*placed) > value:
+            value, best = problem.objective(*placed), placed
     if best is None:
         limit = "" if np.isinf(problem.vmax) else f" within vmax = {problem.vmax:g} m a round"
         raise InfeasibleError(f"no flight{limit} was found")

@@ -22,6 +22,7 @@ _POINTS = 130  # left of them, at most: a slow vehicle's samples hardly drop out
 _FLYABLE_POINTS = 80  # the same where every link is tried
 _DETOUR = 3  # rounds that a flight around discs may take longer than the straight line
 _CONSTRAINED_RINGS = 3  # fewer where constraints cut links, since fewer points then drop out
+_LOST_STEP = 0.15  # of the samples in view: points that show nearly as much are compared by their links alone
 _CRAWL = 10  # missions that it takes to cross the region where a vehicle hardly moves
 STATES = 90  # memory states per point, at most, in the search for walks
 _MEMORY = 3 * 2**30  # bytes that search may take
@@ -46,7 +47,7 @@ def flyable_network(problem: Problem) -> Network:
             i, j = np.nonzero(network.rounds == 1)
             legs = legs_allowed(problem.constraints, network.points[i], network.points[j])
             network.rounds[i, j] = np.where(legs, 1, 2)
-        return _reduced(network)
+        return _reduced(network, _levels(problem, network))
 
     rings = _CONSTRAINED_RINGS if problem.constraints else _rings(problem)
     network = _that_fits(problem, build, rings, _FLYABLE_POINTS)
@@ -166,25 +167,47 @@ def _linked(problem: Problem, sets: list[Floats], reach: Floats) -> Network:
     return Network(points, label, rounds)
 
 
+def rounds_from(problem: Problem, start: Floats, points: Floats) -> Ints:
+    """Rounds that the flight from one place to each point takes, at least one."""
+    return np.maximum(1, _rounds_at(problem, np.hypot(*(points - start).T)))
+
+
 def _rounds_at(problem: Problem, far: Floats) -> Ints:
     """Fewest rounds for these distances, up to the mission's."""
     with np.errstate(over="ignore"):
         return np.minimum(np.ceil(far / problem.vmax - 1e-9), problem.rounds).astype(np.int64)
 
 
-def _reduced(network: Network) -> Network:
+def _levels(problem: Problem, network: Network) -> Ints | None:
+    """Return how little each point shows of its class, in steps, as a further column to be compared; (N, 1).
+
+    Where a start is given, the rounds from there are compared too.
+    """
+    columns = []
+    if problem.pictures is not None:
+        lost = 1 - problem.share(network.points, network.label)
+        columns.append(np.ceil(lost / _LOST_STEP - 1e-9).astype(np.int64))
+    if problem.start is not None:
+        columns.append(rounds_from(problem, problem.start, network.points))
+    return np.stack(columns, axis=1) if columns else None
+
+
+def _reduced(network: Network, levels: Ints | None = None) -> Network:
     """Drop the points that others beat."""
     points, label, rounds = network.points, network.label, network.rounds
     while True:
-        kept = _undominated(rounds, label)
+        kept = _undominated(rounds, label, levels)
         if len(kept) == len(label):
             return Network(points, label, rounds.astype(np.int64))
         points, label, rounds = points[kept], label[kept], rounds[np.ix_(kept, kept)]
+        levels = None if levels is None else levels[kept]
 
 
-def _undominated(rounds: Ints, label: Ints) -> Ints:
+def _undominated(rounds: Ints, label: Ints, levels: Ints | None = None) -> Ints:
     """Indices to keep: one of each kind of link lengths, and none that another of its class never loses against."""
     seen = rounds[:, _unlike(rounds)]  # links are as long both ways
+    if levels is not None:
+        seen = np.column_stack([seen, levels])
     first = _unlike(np.column_stack([label, seen]))
     kept = []
     for c in np.unique(label):

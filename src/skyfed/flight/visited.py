@@ -30,15 +30,16 @@ def visited_bound(problem: Problem, network: Network, price: Floats) -> tuple[fl
         guide = Guide(problem, network, Stretch(0, problem.rounds), price, none, tracked)
         value, walk = guide.walk()
         remembered = guide.bit > 0
-        tangent = price * problem.epsilon - 1 - log_price
-        total = value + float(np.where(remembered, np.log(problem.epsilon), tangent).sum()) + _ROUNDING
+        worth = problem.value
+        tangent = price * problem.base - worth - worth * log_price + worth * np.log(worth)
+        total = value + float(np.where(remembered, worth * np.log(problem.base), tangent).sum()) + _ROUNDING
         if total < bound:
             bound, best = total, log_price
         work += guide.work
         if work > _WORK:
             break
         amount = problem.collected(np.where(walk == IDLE, IDLE, network.label[walk]))
-        slope = price * amount - np.where(remembered, amount > 0, True)
+        slope = price * amount - worth * np.where(remembered, amount > 0, True)
         stride = _STRIDE * np.clip(total - bound + 1, 0.05, 5) / max(1e-9, float(slope @ slope))
         log_price = (best + log_price) / 2 - np.clip(stride * slope, -_FARTHEST, _FARTHEST)
     return bound, np.exp(best)

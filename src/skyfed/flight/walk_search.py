@@ -35,6 +35,7 @@ class WalkSearch:
         self._begins, self._window = _memory_windows(problem)
         # visits that C5 forbids outright: a window around the round allows none; (C, T)
         self._closed = (problem.imax == 0).astype(np.int64) @ problem.window_rounds > 0
+        self._closed |= problem.closed  # and those that the way from the start forbids
         self._remember(problem)
         self._moves: dict[tuple[int, ...], tuple[Ints, Ints, Ints]] = {}
         self.work = 0  # links looked at so far: a measure of effort that no clock disturbs

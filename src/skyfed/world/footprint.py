@@ -57,7 +57,7 @@ def draw_events(
 
     A class whose psi is 0 throughout never occurs.
     """
-    knots, mass = _beginnings(psi, round_seconds, stay)
+    knots, mass = beginnings(psi, round_seconds, stay)
     pool = [own if mass[c, -1] > 0 else own[:0] for c, own in enumerate(pool)]
     places, labels = mixture.sample(np.array([len(own) for own in pool]), rng)
     part = rng.random(len(labels)) * mass[labels, -1]
@@ -85,20 +85,24 @@ def expected_count(
     It is sizes (C,) x P(in time) x P(inside the square). Times are one number or (n,). Earlier visits do not count,
     unless `since` is given: the second until which the vehicle has watched the same square.
     """
-    from scipy.special import ndtr  # a slow import that Eq. 6 does not need
-
-    knots, mass = _beginnings(psi, round_seconds, stay)
+    knots, mass = beginnings(psi, round_seconds, stay)
     first = np.maximum(np.subtract(arrive, stay), since)
     last = np.maximum(leave, first)
     in_time = np.stack([np.interp(last, knots, own) - np.interp(first, knots, own) for own in mass], axis=-1)
     share = np.divide(in_time, mass[:, -1], out=np.zeros_like(in_time), where=mass[:, -1] > 0)
-    off = positions[:, None] - mixture.centres  # (n, C, 2)
-    spread = mixture.deviations[:, None]
-    inside = (ndtr((off + side / 2) / spread) - ndtr((off - side / 2) / spread)).prod(axis=-1)
-    return np.asarray(sizes * share * inside)
+    return np.asarray(sizes * share * in_square(positions, side, mixture.centres, mixture.deviations))
 
 
-def _beginnings(psi: Floats, round_seconds: float, stay: float) -> tuple[Floats, Floats]:
+def in_square(positions: Floats, side: float, centres: Floats, deviations: Floats) -> Floats:
+    """Return which part of each class's places lies in squares around positions (n, 2); (n, C)."""
+    from scipy.special import ndtr  # a slow import that Eq. 6 does not need
+
+    off, spread = positions[:, None] - centres, deviations[:, None]  # (n, C, 2), (C, 1)
+    inside: Floats = (ndtr((off + side / 2) / spread) - ndtr((off - side / 2) / spread)).prod(axis=-1)
+    return inside
+
+
+def beginnings(psi: Floats, round_seconds: float, stay: float) -> tuple[Floats, Floats]:
     """Return seconds (K,) and the mass of beginnings up to each (C, K), linear in between."""
     knots = np.concatenate([[-stay], round_seconds * np.arange(psi.shape[1] + 1)])
     rates = np.concatenate([psi[:, :1], psi], axis=1)

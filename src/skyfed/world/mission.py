@@ -1,6 +1,6 @@
 """From settings to a mission: the true field, every vehicle's estimate of it, and its flight problem."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -8,11 +8,12 @@ from skyfed.errors import BadInputError
 from skyfed.field import FITS, Field, FieldSettings, Mixture, build_field, estimation_error
 from skyfed.flight.constraints.base import load_constraints
 from skyfed.flight.discs import allowed, corners, flight_box, samples
-from skyfed.flight.planner import load_solver, refuse_unsupported
+from skyfed.flight.planner import load_solver, refuse_objective, refuse_unsupported
 from skyfed.flight.problem import FlightSettings, Problem, spread_imax, window_spans
 from skyfed.rng import stream
 from skyfed.types import Floats
 from skyfed.world.arrivals import SensingSettings, initial_counts
+from skyfed.world.expected import Camera
 
 _RINGS = 12  # on which a disc is sampled for a point inside the region
 
@@ -29,11 +30,12 @@ class Mission:
 
 def prepare_mission(
     field: FieldSettings, flight: FlightSettings, sensing: SensingSettings, vehicles: int, rounds: int, seed: int,
-    longest_leg: float | None = None,
+    longest_leg: float | None = None, camera: Camera | None = None,
 ) -> Mission:  # fmt: skip
     """Build the field, let every vehicle estimate it from the positions of its initial samples, state the problems.
 
     longest_leg  metres per round; without it flight.vmax if that is a number, else no limit
+    camera       how vehicles sense, for the objective "pictures"; without it the default one with these settings
     """
     if longest_leg is None:
         longest_leg = np.inf if isinstance(flight.vmax, str) else flight.vmax
@@ -41,6 +43,7 @@ def prepare_mission(
         load_solver(flight.method)  # one's own planner that is not there shows here, before anything is written
     constraints = load_constraints(flight.constraints)
     refuse_unsupported(flight.method, constraints)
+    refuse_objective(flight.method, flight.objective)
     truth = build_field(field, vehicles, rounds, seed)
     estimates = tuple(_estimate(truth, u, field, sensing, seed) for u in range(vehicles))
     errors = tuple(estimation_error(*pair) for pair in zip(estimates, truth.mixtures, strict=True))
@@ -65,7 +68,21 @@ def prepare_mission(
     )
     for problem in problems:
         _refuse_outside(problem)
+    if flight.objective == "pictures":
+        camera = camera or Camera(sensing)
+        problems = tuple(
+            _counting(problem, mixture, camera, flight.occurring)
+            for problem, mixture in zip(problems, believed, strict=True)
+        )
     return Mission(truth, estimates, errors, problems)
+
+
+def _counting(problem: Problem, mixture: Mixture, camera: Camera, occurring: float) -> Problem:
+    """Return the problem of most pictures, before take-off: every class is worth the same."""
+    starts = camera.world.round_time * np.arange(problem.rounds, dtype=np.float64)
+    held = initial_counts(problem.psi, camera.sensing.initial).astype(np.float64)
+    gains, pictures = camera.expected(problem.psi, starts, mixture, occurring, held, np.ones(problem.classes))
+    return replace(problem, psi=gains, pictures=pictures)
 
 
 def _refuse_outside(problem: Problem) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from skyfed.flight.constraints.base import Violation
 from skyfed.flight.problem import Problem
-from skyfed.types import Plan
+from skyfed.types import Floats, Plan
 
 LENGTH_TOLERANCE = 1e-6  # m: rounding of float64 positions in a region of kilometres
 
@@ -49,12 +49,14 @@ def over_no_other(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 def visits_per_window(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """C5: at most imax visits of a class in a window; the windows are counted here from their definition."""
-    C, T = problem.psi.shape
+    C, flown = problem.psi.shape[0], problem.flown
+    T = flown + problem.psi.shape[1]  # of the whole mission
     if problem.windows == "paper":
         windows = [range(t1, min(t1 + C, T - 1) + 1) for t1 in range(T) if (t1 + 1) % C == 0]
     else:
         windows = [range(t1, min(t1 + C, T)) for t1 in range(max(1, T - C + 1))]
-    for w, window in enumerate(windows):
+    ahead = [range(max(0, window.start - flown), window.stop - flown) for window in windows if window.stop > flown]
+    for w, window in enumerate(ahead):
         for c in range(C):
             visits = sum(int(plan.association[t]) == c for t in window)
             most = int(problem.imax[c, w])
@@ -65,7 +67,7 @@ def visits_per_window(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 def least_step(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """C6: at least dmin metres from one round's position to the next one's."""
-    for t, (here, there) in enumerate(pairwise(plan.positions)):
+    for t, here, there in _steps(problem, plan):
         step = math.dist(here, there)
         if step < problem.dmin - LENGTH_TOLERANCE:
             text = f"moves {step:.6g} m to the next round, at least {problem.dmin:g} m is needed"
@@ -74,11 +76,19 @@ def least_step(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 def speed_limit(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """vmax: at most vmax metres from one round's position to the next one's; not in the paper."""
-    for t, (here, there) in enumerate(pairwise(plan.positions)):
+    for t, here, there in _steps(problem, plan):
         step = math.dist(here, there)
         if step > problem.vmax + LENGTH_TOLERANCE:
             text = f"moves {step:.6g} m to the next round, at most {problem.vmax:g} m is allowed"
             yield Violation("vmax", t, -1, step - problem.vmax, text)
+
+
+def _steps(problem: Problem, plan: Plan) -> Iterator[tuple[int, Floats, Floats]]:
+    """Yield every step as the round it leaves from and its ends; -1 where the vehicle has a given start."""
+    if problem.start is not None:
+        yield -1, problem.start, plan.positions[0]
+    for t, (here, there) in enumerate(pairwise(plan.positions)):
+        yield t, here, there
 
 
 PAPER = (over_its_disc, over_no_other, visits_per_window, least_step, speed_limit)
