@@ -129,7 +129,7 @@ class Config(StrictSettings):
         field, data = self.field, self.data
         return Conditions(
             self.world, self.vehicle, self.sensor, self.sensing, self.faults, self.seed, data.dirichlet,
-            field.follows, field.shared, field.zeta,
+            field.follows, field.shared, field.zeta, flight=self.flight if self.flight.replan else None,
         )  # fmt: skip
 
     def load_task(self, progress: Progress = lambda *_: None) -> Task:

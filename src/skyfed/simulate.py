@@ -37,6 +37,7 @@ def run(station: Station, recorder: Recorder, state: Arrays, first: int = 0) -> 
         state, report = play(station, t, state)
         if (t + 1) % config.eval_every == 0 or t == config.rounds - 1:
             report.tested = test_models(station, t, state)
+            station.measure(report.tested)
         recorder.record(state, station.memories, report)
     return state
 

@@ -185,6 +185,11 @@ class Station:
         report.dropped |= {u: f"the model is {reason}" for u, reason in missed.items()}
         return {u: content for u, content in sent.items() if u not in missed}
 
+    def measure(self, tested: Tested) -> None:
+        """Note how often the model errs on each class."""
+        if tested.per_class is not None:
+            self.world.measure(1.0 - tested.per_class)
+
     def announce(self, t: int, sent: dict[int, Arrays], had: dict[int, Arrays], report: Report) -> None:
         """Encode what everybody is sent in round t, and count it; who had the last gets the difference.
 
@@ -200,6 +205,10 @@ class Station:
             if key not in sizes:
                 sizes[key] = (len(encode_content(t, content, base)), len(sizes))
             due[u] = sizes[key]
+        values = self.world.tell(t, due)  # of the classes, for vehicles that plan again
+        if values:
+            due = {u: (size + values, key) for u, (size, key) in due.items()}
+            sizes = {key: (size + values, number) for key, (size, number) in sizes.items()}
         self.world.radios.announce(due)
         report.downlink_bytes += sum(size for size, _ in due.values())
         report.broadcast_bytes += sum(size for size, _ in sizes.values())

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from skyfed.errors import BadInputError
 from skyfed.flight.constraints.base import Constraint, ConstraintSpec
@@ -63,6 +63,11 @@ class FlightSettings(StrictSettings):
         description="objective pictures with footprint: samples of each class that are expected to occur in "
         "a vehicle's field during the mission",
     )
+    replan: int = Field(
+        0,
+        ge=0,
+        description="rounds between two times that vehicles plan again in flight, from what they know; 0: never",
+    )
     windows: Windows = Field("paper", description="C5's windows: as printed, or every C consecutive rounds")
     epsilon: float = Field(1e-6, gt=0, le=1, description="epsilon_tol inside the logarithm (Eq. 4)")
     field: Literal["estimated", "true"] = Field("estimated", description="the discs that are planned on")
@@ -80,6 +85,12 @@ class FlightSettings(StrictSettings):
             raise ValueError('allowed: a list, as in [{use = "file.py:Name", height = 120}]')
         return given
 
+    @model_validator(mode="after")
+    def _replans_for_pictures(self) -> "FlightSettings":
+        if self.replan and self.objective != "pictures":
+            raise ValueError('replan: allowed with it: objective = "pictures"')
+        return self
+
     @field_validator("method")
     @classmethod
     def _known(cls, method: str) -> str:
@@ -95,6 +106,7 @@ class Options:
 
     seed, vehicle  key of the random streams (starts of `sca`, draws of `random`, positions "anywhere")
     placement      where inside a disc a vehicle flies: for most samples, or anywhere
+    effort         share of the usual work that `exact` spends under a speed limit; less in flight
     seconds        a safety limit on one solver call, wall seconds; a plan that hits it says so in its note
     """
 
@@ -102,6 +114,7 @@ class Options:
     vehicle: int = 0
     placement: Literal["sensing", "anywhere"] = "sensing"
     seconds: float = 300.0
+    effort: float = 1.0
     sca: ScaSettings = field(default_factory=ScaSettings)
 
 

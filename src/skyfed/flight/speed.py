@@ -64,7 +64,7 @@ def _plan_by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, f
             return _as_asked(problem, options, association, positions, bound)
     search = WalkSearch(problem, network)
     mixture = WalkMixture(problem, search, options.seconds)
-    bound = mixture.generate(_BOUND_STEPS, _BOUND_GAP, _BOUND_WORK)
+    bound = mixture.generate(_BOUND_STEPS, _BOUND_GAP, _BOUND_WORK * options.effort)
     if never_binds(problem) and problem.pictures is None and problem.start is None:
         bound = min(bound, association_bound(problem, options))
     price, rent = mixture.prices
@@ -72,7 +72,7 @@ def _plan_by_travel(problem: Problem, options: Options) -> tuple[Ints, Floats, f
     if problem.rounds <= _SHORT * problem.classes and problem.pictures is None:  # pictures are held of every class
         proven, start = visited_bound(problem, network, start)
         bound = min(bound, proven)
-    else:
+    elif options.effort >= 1:
         more = WalkSearch(problem, network, _STATES)  # remembers more, so it is slower: the prices so far save it steps
         if more.states > search.states:
             tighter = WalkMixture(problem, more, options.seconds, mixture.prices)
@@ -106,7 +106,7 @@ def _search(
     later = expected.sum(axis=1)[None] - np.cumsum(expected, axis=1).T
     nothing, free = np.zeros((T, C)), np.zeros_like(rent)
     enough = bound + float(problem.value.sum()) * np.log1p(-_GOOD)
-    work = min(_MOST_WORK, _WORK * T**3)
+    work = min(_MOST_WORK, _WORK * T**3) * options.effort
     starts = [(price, rent, later)]
     if T <= _SHORT * C and problem.pictures is None:
         starts = [(start, free, nothing), *starts]

@@ -31,6 +31,7 @@ class Flights:
         """Start on the ground, at the station."""
         self._world, self._vehicle = conditions.world, conditions.vehicle
         self._planned = conditions.planned
+        self._every = conditions.flight.replan if conditions.flight and not conditions.planned else 0
         self._altitude, self._law = conditions.sensor.altitude, conditions.world.time == "law"
         self.computers = fleet_computers(conditions.vehicle.computer, vehicles)
         self.batteries = Batteries(conditions.vehicle, vehicles)
@@ -117,9 +118,13 @@ class Flights:
         self._closed = int(closed)
 
     def flown(self) -> Arrays:
-        """Return the flights as they were: places, (U, T, 2), and mission seconds of arriving there, (U, T)."""
+        """Return the flights as they were: places, (U, T, 2), and mission seconds of arriving there, (U, T).
+
+        And the rounds before which vehicles planned again, if they do.
+        """
         done = self._closed
-        return {"positions": self.positions[:, :done], "arrive": self.arrive[:, :done], "home": HOME}
+        again = {} if not self._every else {"replanned": np.arange(self._every, done, self._every)}
+        return {"positions": self.positions[:, :done], "arrive": self.arrive[:, :done], "home": HOME, **again}
 
     def hover_power(self, vehicle: int) -> float:
         """Watts of staying in the air at one place, with an idle computer."""

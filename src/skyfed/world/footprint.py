@@ -148,6 +148,17 @@ class CameraGrowth:
         held = self.samples[: self.size[t]]
         return held[-keep_last:] if keep_last else held
 
+    def views(self, rounds: int) -> list[tuple[Floats, Floats, Ints]]:
+        """Return of every visit in the first rounds: where it was, and places and samples of what it photographed."""
+        order = np.argsort(self._events.samples)
+        known = self._events.samples[order]
+        views = []
+        for t in range(1, rounds):
+            taken = self.samples[self.size[t - 1] : self.size[t]]
+            if len(taken):
+                views.append((self.visits[t, :2], self._events.places[order[np.searchsorted(known, taken)]], taken))
+        return views
+
     def _close(self, samples: Ints, visit: list[float]) -> None:
         self.samples = np.concatenate([self.samples, samples])
         self.size = np.append(self.size, len(self.samples))

@@ -43,7 +43,7 @@ def prepare_mission(
         load_solver(flight.method)  # one's own planner that is not there shows here, before anything is written
     constraints = load_constraints(flight.constraints)
     refuse_unsupported(flight.method, constraints)
-    refuse_objective(flight.method, flight.objective)
+    refuse_objective(flight.method, flight.objective, flight.replan > 0)
     truth = build_field(field, vehicles, rounds, seed)
     estimates = tuple(_estimate(truth, u, field, sensing, seed) for u in range(vehicles))
     errors = tuple(estimation_error(*pair) for pair in zip(estimates, truth.mixtures, strict=True))

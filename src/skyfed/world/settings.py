@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, field_validator
 
 from skyfed.faults import FaultSettings
+from skyfed.flight.problem import FlightSettings
 from skyfed.imports import check_path
 from skyfed.settings import StrictSettings
 from skyfed.world.arrivals import SensingSettings, SensorSettings
@@ -73,6 +74,7 @@ class Conditions:
     seed       of the run                       dirichlet  how unevenly samples are shared out; None: evenly
     follows    what psi follows: the number of the round, or mission time
     planned    whether flights go as planned: no battery sends anybody home, rounds last as planned
+    flight     how vehicles plan again in flight; None: never
     shared     whether all vehicles fly over one field      zeta  a disc's radius over its cluster's deviation
     """
 
@@ -87,3 +89,4 @@ class Conditions:
     shared: bool = False
     zeta: float = 1.0
     planned: bool = False
+    flight: FlightSettings | None = None

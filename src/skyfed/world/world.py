@@ -16,8 +16,12 @@ from skyfed.world.computers import training_cost
 from skyfed.world.flights import Flights
 from skyfed.world.kept import Kept, pack_kept, unpack_kept
 from skyfed.world.radio import Radios, why_not
+from skyfed.world.replan import Known, Replanner
 from skyfed.world.sensing import Schedule
 from skyfed.world.settings import Conditions
+
+_REPLANNED = ("classes", "value", "heard")  # of a world in which vehicles plan again
+_LEAST_WORTH = 0.02  # error rate below which a class is worth no less
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,12 @@ class World:
         self.radios = Radios(conditions, plan.vehicles)
         self.kept: dict[int, Kept] = {}  # uploads that did not arrive, by vehicle
         self._stretch, self._begins = np.empty((plan.vehicles, 0, 2)), 0  # the last stretch, and its first round
+        flight = None if conditions.planned else conditions.flight
+        self._replanner = None if flight is None else Replanner(plan, conditions, flight, task.train.places)
+        self._every = flight.replan if flight else plan.rounds  # rounds that a stretch has at most
+        self._association = plan.association.copy()
+        self._value = np.ones(plan.classes, np.float32)  # of the classes, as the station last measured
+        self._heard = np.ones((plan.vehicles, plan.classes), np.float32)  # as it last told every vehicle
         self._work: dict[int, Spending] = {}  # what vehicles did at their places in the present round
         self._received, self._sent = np.zeros(plan.vehicles, np.int64), np.zeros(plan.vehicles, np.int64)
         self._rates: dict[int, float] = {}
@@ -92,7 +102,36 @@ class World:
 
     def stretch(self, t: int) -> Floats:
         """Return where the fleet flies from round t on, for one round or more; (U, H, 2) metres, station at (0, 0)."""
-        return self._plan.positions[:, t:]
+        if self._replanner is None or t < self._every:
+            return self._plan.positions[:, t : self._every if t < self._every else None]
+        held = self.sensed(t - 1)
+        ahead = []
+        for u in range(self.vehicles):
+            known = Known(
+                self.flights.positions[u, :t], self.flights.arrive[u, :t], self._association[u, :t],
+                held[u].astype(np.float64), self._heard[u].astype(np.float64),
+            )  # fmt: skip
+            positions, association = self._replanner.ahead(u, known, self.schedule.train[u])
+            self._association[u, t : t + len(association)] = association
+            ahead.append(positions[: self._every])
+        return np.stack(ahead)
+
+    def measure(self, losses: Floats) -> None:
+        """Take note of what the station measured of each class: its error rate is what a class is worth, 1 on average."""
+        known = np.isfinite(losses)
+        if self._replanner is not None and known.any():
+            worth = np.maximum(np.where(known, losses, losses[known].mean()), _LEAST_WORTH)
+            self._value = np.asarray(worth / worth.mean(), np.float32)
+
+    def tell(self, t: int, vehicles: Iterable[int]) -> int:
+        """Tell vehicles the classes' values with what they are sent for round t; returns the bytes for each.
+
+        They need them when they plan the round after it.
+        """
+        if self._replanner is None or (t + 1) % self._every or t + 1 >= self._plan.rounds:
+            return 0
+        self._heard[list(vehicles)] = self._value
+        return self._value.nbytes
 
     def view(self, t: int) -> View:
         """Return what the station knows before round t."""
@@ -257,8 +296,10 @@ class World:
         """Return what must be kept to go on later; of a stretch of one's own the part that is still to be flown."""
         flights, ahead = self.flights.state(), {}
         done = flights["arrive"].shape[1] - self._begins
-        if type(self).stretch is not World.stretch and done >= 0:
+        if (type(self).stretch is not World.stretch or self._replanner is not None) and done >= 0:
             ahead = {"ahead": self._stretch[:, done:]}
+        if self._replanner is not None:
+            ahead |= {"classes": self._association, "value": self._value, "heard": self._heard}
         return {**flights, **ahead, **self.radios.state(), **pack_kept(self.kept)}
 
     def restore(self, state: Arrays) -> None:
@@ -269,6 +310,8 @@ class World:
         self.flights.restore(state)
         self.radios.restore(state)
         self.kept = unpack_kept(state)
+        if self._replanner is not None:
+            self._association, self._value, self._heard = (np.array(state[name]) for name in _REPLANNED)
         self._stretch, self._begins = np.array(state.get("ahead", self._stretch[:, :0])), self.flights.rounds
         self._sense_again()
 
