@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from skyfed.blocks.aggregate import moved
 from skyfed.settings import StrictSettings
 from skyfed.types import Arrays, Floats, Singles
 
@@ -36,21 +37,17 @@ def advance(
     """Return the weights after a step, and what the next step starts from."""
     wide, after = np.asarray(gradient, np.float64), Arrays()
     if settings.kind == "plain":
-        return _moved(weights, eta * wide), after
+        return moved(weights, eta * wide), after
     adaptive = settings.kind in ("adam", "yogi")
     speed = settings.beta * before["speed"].astype(np.float64) + (1 - settings.beta if adaptive else 1) * wide
     after["speed"] = speed.astype(np.float32)
     if settings.kind == "momentum":
-        return _moved(weights, eta * speed), after
+        return moved(weights, eta * speed), after
     if settings.kind == "nesterov":
-        return _moved(weights, eta * (wide + settings.beta * speed)), after
+        return moved(weights, eta * (wide + settings.beta * speed)), after
     last, new = before["squares"].astype(np.float64), wide * wide
     squares = settings.beta2 * last + (1 - settings.beta2) * new
     if settings.kind == "yogi":
         squares = last - (1 - settings.beta2) * new * np.sign(last - new)
     after["squares"] = squares.astype(np.float32)
-    return _moved(weights, eta * speed / (np.sqrt(squares) + settings.tau)), after
-
-
-def _moved(weights: Singles, down: Floats) -> Singles:
-    return (weights.astype(np.float64) - down).astype(np.float32)
+    return moved(weights, eta * speed / (np.sqrt(squares) + settings.tau)), after
